@@ -1,0 +1,84 @@
+# The one front door. Needs Python >= 3.11 with pip and venv, git and make; all else goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Written last by an installation; older than what it was made from, it is made again.
+READY := .venv/installed
+SOURCES = $(shell find gate actors transport ops tests -name '*.py')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run provider fmt fix format lint lint-ruff lint-format lint-async \
+	lint-imports lint-spelling type test cov cov-all cov-core check e2e corpus-cuts audit ci
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY)  ## make .venv with everything in it
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+$(READY): pyproject.toml ops/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint ops/constraints.txt --editable '.[test]'
+	@touch $@
+
+run: $(READY)  ## run the gateway (tidegate.toml, or the embedded demo provider)
+	$(BIN)/tidegate serve
+
+provider: $(READY)  ## run the scriptable loopback provider
+	$(BIN)/tidegate provider
+
+fmt: fix format  ## put imports and layout in order
+
+fix: $(READY)
+	$(BIN)/ruff check --fix-only --quiet .
+
+format: fix
+	$(BIN)/ruff format .
+
+lint: lint-ruff lint-format lint-async lint-imports lint-spelling  ## style, layout, trio rules, import contracts, spelling
+
+lint-ruff: $(READY)
+	$(BIN)/ruff check .
+
+lint-format: $(READY)
+	$(BIN)/ruff format --check .
+
+# ASYNC127 asks for another library than httpx: it is the client this project is built on, and the
+# import contracts confine it. ASYNC9 is off by default and must be named again beside it.
+lint-async: $(READY)
+	$(BIN)/flake8-async --disable=ASYNC127,ASYNC9 $(SOURCES)
+
+lint-imports: $(READY)
+	$(BIN)/lint-imports --no-logo
+
+lint-spelling: $(READY)
+	$(BIN)/codespell
+
+type: $(READY)  ## check all types
+	$(BIN)/mypy
+
+test: $(READY)  ## run the tests
+	$(BIN)/pytest
+
+cov: cov-all cov-core  ## tests with branch coverage: 90 % over all, 100 % of gate and actors
+
+cov-all: $(READY)
+	$(BIN)/pytest --cov
+
+cov-core: cov-all
+	$(BIN)/coverage report --include='gate/*,actors/*' --fail-under=100
+
+check: lint type cov  ## lint, type and test with coverage
+
+e2e: $(READY)  ## against a real llama.cpp server
+	ops/e2e/llamacpp.sh
+
+corpus-cuts: $(READY)  ## every recorded stream, cut everywhere
+	$(BIN)/pytest tests/e2e/test_corpus.py --corpus=full
+
+audit: $(READY)  ## known vulnerabilities in what is installed
+	$(BIN)/pip-audit --skip-editable
+
+ci: check  ## what has to pass before a change lands

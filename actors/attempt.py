@@ -1,0 +1,203 @@
+"""The attempt runner: opens a provider attempt under its clocks, and turns its bytes into batches of frames.
+
+The clocks measure the provider only: they run while the runner waits for it, and stand still while the runner waits for its channel. One
+deadline scope per attempt is armed anew; nothing is entered per chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from actors.context import Exchange, Target
+from actors.ports import UpstreamRequest, UpstreamResponse
+from actors.probe import acting
+from gate.binding import bind_model
+from gate.budget import Reservation
+from gate.clocks import AttemptClocks
+from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
+from gate.events import Batch, End, Head, HowEnded
+from gate.failure import Failure, FailureKind, classify_status, retry_after_seconds
+from gate.observe import What
+from gate.reader import AnswerReader, reader_for
+
+__all__ = ["AttemptOrder", "run"]
+
+ERROR_BODY_BYTES_MAX: Final = 65_536  # of an error answer; more is not read
+_FAULTS: Final = {
+    UpstreamFault.CONNECT: FailureKind.CONNECT,
+    UpstreamFault.RESET: FailureKind.RESET,
+    UpstreamFault.CUT: FailureKind.CUT,
+    UpstreamFault.PROTOCOL: FailureKind.MALFORMED,
+    UpstreamFault.ENCODING: FailureKind.UNUSABLE,
+}
+
+Evidence = Head | Batch | End
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """Make attempt `n` at the first of `targets` (indexes into the exchange's targets) that has room.
+
+    `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow.
+    """
+
+    n: int
+    targets: Sequence[int]
+    scope: trio.CancelScope
+    last: bool
+
+
+async def run(
+    orders: trio.MemoryReceiveChannel[AttemptOrder],
+    evidence: trio.MemorySendChannel[Evidence],
+    exchange: Exchange,
+) -> None:
+    """Carries out order after order; the end of each is sent outside its scope, so that it comes whatever happened."""
+    with orders, evidence, acting("runner"):
+        async for order in orders:
+            runner = _Runner(order, evidence, exchange)
+            how: HowEnded = Failure(FailureKind.ABORTED)
+            with order.scope:
+                how = await runner.attempt()
+            await evidence.send(End(order.n, how, runner.target))
+
+
+class _Runner:
+    """One attempt."""
+
+    def __init__(
+        self, order: AttemptOrder, evidence: trio.MemorySendChannel[Evidence], exchange: Exchange
+    ) -> None:
+        self.target = -1
+        self._order = order
+        self._evidence = evidence
+        self._exchange = exchange
+        self._scope = trio.CancelScope()
+        self._clocks = AttemptClocks(
+            exchange.pool.route.clocks,
+            stream=exchange.snapshot.request.stream,
+            last=order.last,
+            total=exchange.deadline,
+        )
+
+    async def attempt(self) -> HowEnded:
+        """Waits for a place at one of the targets, and makes the attempt there."""
+        exchange = self._exchange
+        by_name = {
+            exchange.targets[index].provider_name: index for index in reversed(self._order.targets)
+        }
+        names = list(
+            dict.fromkeys(exchange.targets[index].provider_name for index in self._order.targets)
+        )
+        async with exchange.dispatch.slot(names, exchange.place) as name:
+            if name is None:
+                return Failure(FailureKind.QUEUE)
+            self.target = by_name[name]
+            exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
+            return await self._under_clocks(exchange.targets[self.target])
+
+    async def _under_clocks(self, target: Target) -> HowEnded:
+        """The attempt, ended by whichever clock runs out first."""
+        how: HowEnded | None = None
+        self._arm(self._clocks.connect(trio.current_time()))
+        with self._scope, self._exchange.budget.reserve(0) as held:
+            how = await self._open(target, held)
+        return how if how is not None else self._clocks.ran_out()
+
+    async def _open(self, target: Target, held: Reservation) -> HowEnded:
+        try:
+            async with target.provider.attempt(
+                self._request(target), on_connected=self._connected
+            ) as response:
+                self._arm(self._clocks.head(trio.current_time()))
+                if not 200 <= response.status < 300:
+                    return await self._refused(response)
+                return await self._answer(response, held)
+        except UpstreamFailed as error:
+            return self._clocks.fault(Failure(_FAULTS[error.fault]))
+        except BudgetExceeded:
+            return Failure(FailureKind.BUDGET)
+
+    def _request(self, target: Target) -> UpstreamRequest:
+        snapshot, door = self._exchange.snapshot, self._exchange.door
+        body, size = bind_model(snapshot.body, snapshot.request.model_at, target.model)
+        accept = b"text/event-stream" if snapshot.request.stream else b"application/json"
+        headers = [
+            (b"content-type", door.content_type),
+            (b"accept", accept),
+            (b"x-request-id", door.exchange.encode()),
+            *door.forwarded,
+        ]
+        return UpstreamRequest("/chat/completions", headers, body, size)
+
+    def _connected(self) -> None:
+        self._arm(self._clocks.connected(trio.current_time()))
+
+    def _arm(self, deadline: float) -> None:
+        self._scope.deadline = deadline
+
+    async def _refused(self, response: UpstreamResponse) -> HowEnded:
+        """An answer that is not a 2xx: its status and code, as far as its body says one."""
+        wait = retry_after_seconds(_header(response, b"retry-after"))
+        body = b""
+        try:
+            while len(body) < ERROR_BODY_BYTES_MAX:
+                data = await response.read()
+                if not data:
+                    break
+                body += data
+        except UpstreamFailed:
+            pass  # the status says enough
+        return classify_status(response.status, body[:ERROR_BODY_BYTES_MAX], retry_after=wait)
+
+    async def _answer(self, response: UpstreamResponse, held: Reservation) -> HowEnded:
+        request, limits = self._exchange.snapshot.request, self._exchange.limits
+        reader = reader_for(
+            _header(response, b"content-type") or b"",
+            choices=request.choices,
+            event_bytes_max=limits.event_bytes_max,
+            body_bytes_max=limits.held_bytes_max,
+            stream=request.stream,
+        )
+        if reader is None or response.status == 204:
+            return Failure(FailureKind.UNUSABLE, response.status)
+        n = self._order.n
+        self._exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
+        await self._send(Head(n, self.target, response.status))
+        return await self._read(response, reader, held)
+
+    async def _read(
+        self, response: UpstreamResponse, reader: AnswerReader, held: Reservation
+    ) -> HowEnded:
+        """Read after read, until the answer's end."""
+        n, clocks = self._order.n, self._clocks
+        while True:
+            data = await response.read()
+            step = reader.feed(data) if data else reader.eof()
+            now = trio.current_time()
+            if reader.pending or held.size:
+                held.resize(reader.pending)
+            if reader.complete or step.progress:
+                self._arm(clocks.progress(now, complete=reader.complete))
+            if step.frames:
+                await self._send(Batch(n, step.frames, now))
+            if step.end is not None:
+                return step.end
+
+    async def _send(self, item: Evidence) -> None:
+        """To the evaluator; a checkpoint only where it has to wait, with the clocks standing still."""
+        try:
+            self._evidence.send_nowait(item)
+        except trio.WouldBlock:
+            self._clocks.pause(trio.current_time())
+            self._arm(float("inf"))
+            await self._evidence.send(item)
+            self._arm(self._clocks.resume(trio.current_time()))
+
+
+def _header(response: UpstreamResponse, name: bytes) -> bytes | None:
+    return next((value for known, value in response.headers if known == name), None)

@@ -1,0 +1,167 @@
+"""What the actors of one exchange share: constants of the exchange, and the few facts that more than one of them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from actors.dispatch import Dispatch, Place
+from actors.ports import Headers, Provider
+from actors.world import World
+from gate.budget import MemoryBudget, Reservation
+from gate.config import LimitsConfig, RouteConfig
+from gate.ingress import IngressSnapshot
+from gate.observe import Observation, Probe, What
+from gate.refs import Refs
+
+__all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first."""
+
+    provider_name: str
+    provider: Provider
+    model: str
+    priority: int
+    capabilities: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The targets that serve one alias, under one route. `blocked`: the gating filter that is not there, if one is missing."""
+
+    alias: str
+    route: RouteConfig
+    filters: tuple[str, ...]
+    targets: tuple[Target, ...]
+    blocked: str | None = None
+
+
+class OpenExchanges:
+    """The exchanges in flight; the drain waits for them, and then ends them through their `Ending`."""
+
+    def __init__(self) -> None:
+        self._endings: set[Ending] = set()
+        self._empty = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._endings)
+
+    def add(self, ending: Ending) -> None:
+        self._endings.add(ending)
+
+    def discard(self, ending: Ending) -> None:
+        self._endings.discard(ending)
+        if not self._endings:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Until no exchange is open."""
+        while self._endings:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def shut_down(self) -> None:
+        """The drain's end: every exchange sends its terminal now."""
+        for ending in list(self._endings):
+            ending.shut_down()
+
+
+@dataclass(slots=True)
+class Gateway:
+    """What outlives an exchange: one per process."""
+
+    pools: Mapping[str, Pool]
+    limits: LimitsConfig
+    caller_write_seconds: float
+    dispatch: Dispatch
+    budget: MemoryBudget
+    world: World
+    probe: Probe
+    crashed: Callable[[str, BaseException], None]
+    open: OpenExchanges
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the door let in: ids and the few header values that go on. `models`: aliases that the key may use, None for all."""
+
+    exchange: str
+    models: frozenset[str] | None
+    content_type: bytes
+    content_length: int | None
+    forwarded: Headers = ()
+
+
+@dataclass(slots=True, eq=False)
+class Ending:
+    """Why and when an exchange ends early. The first reason stays."""
+
+    reason: str = ""
+    over: bool = (
+        False  # the sink has begun to write the last bytes: a disconnect is no news any more
+    )
+    write_began: float | None = None  # when the write that is under way began
+    stop: Callable[[], None] = lambda: None  # cancels the work, not the sink
+
+    def because(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def shut_down(self) -> None:
+        """The drain's end has come."""
+        self.because("shutdown")
+        self.stop()
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The constants of one exchange, once its request was read."""
+
+    refs: Refs
+    pool: Pool
+    targets: Sequence[Target]
+    snapshot: IngressSnapshot
+    door: Door
+    limits: LimitsConfig
+    dispatch: Dispatch
+    place: Place
+    budget: MemoryBudget
+    wire: Reservation
+    world: World
+    probe: Probe
+    ready_at: float
+
+    @property
+    def deadline(self) -> float:
+        """After it no attempt starts, and one without progress is ended."""
+        seconds = self.pool.route.clocks.total_seconds
+        return self.ready_at + seconds if seconds else float("inf")
+
+    def note(
+        self,
+        what: What,
+        *,
+        attempt: int = 0,
+        code: str = "",
+        provider: str = "",
+        status: int = 0,
+        count: int = 0,
+    ) -> None:
+        """One observation, with the exchange's id and the time since its request was whole."""
+        self.probe(
+            Observation(
+                what,
+                self.refs.exchange,
+                attempt=attempt,
+                code=code,
+                provider=provider,
+                status=status,
+                seconds=self.world.clock() - self.ready_at,
+                count=count,
+            )
+        )

@@ -1,0 +1,179 @@
+"""The evaluator: judges evidence, sends what has passed to the sink, and reports how attempts ended.
+
+Every release of attempt n is sent before n's violation or end is reported: order in the channels is order on the wire. After a violation it goes on
+receiving, discards what comes of that attempt, and still reports its end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from actors.attempt import Evidence
+from actors.context import Exchange
+from actors.probe import acting
+from gate.budget import Reservation
+from gate.errors import BudgetExceeded
+from gate.events import (
+    Batch,
+    Complete,
+    End,
+    Ended,
+    Frame,
+    Head,
+    Release,
+    Shape,
+    Start,
+    Violation,
+    Wire,
+)
+from gate.failure import Failure, FailureKind
+from gate.judging import Judge
+from gate.observe import What
+
+__all__ = ["PIECE_BYTES_MAX", "WIRE_BYTES", "Reports", "run"]
+
+PIECE_BYTES_MAX: Final = 20_480
+"""A release goes over in pieces of at most so many bytes, but for a frame that is larger by itself."""
+WIRE_BYTES: Final = 65_536
+"""Reserved per exchange: the piece in the channel, and the two that the sink may have joined."""
+
+Reports = Violation | Ended
+
+
+async def run(
+    evidence: trio.MemoryReceiveChannel[Evidence],
+    wire: trio.MemorySendChannel[Wire],
+    reports: trio.MemorySendChannel[Reports],
+    exchange: Exchange,
+    judge: Judge,
+) -> None:
+    """Until `evidence` is closed."""
+    with evidence, wire, reports, acting("evaluator"), exchange.budget.reserve(0) as held:
+        evaluator = _Evaluator(wire, reports, exchange, judge, held)
+        async for item in evidence:
+            match item:
+                case Batch():
+                    await evaluator.batch(item)
+                case Head():
+                    judge.begin()
+                    evaluator.condemned = False
+                case End():
+                    await evaluator.end(item)
+
+
+class _Evaluator:
+    """One exchange's evaluation."""
+
+    def __init__(
+        self,
+        wire: trio.MemorySendChannel[Wire],
+        reports: trio.MemorySendChannel[Reports],
+        exchange: Exchange,
+        judge: Judge,
+        held: Reservation,
+    ) -> None:
+        self.condemned = False
+        self._wire = wire
+        self._reports = reports
+        self._exchange = exchange
+        self._judge = judge
+        self._held = held
+        # A sink that writes a JSON object keeps what it gets until the terminal, under the exchange's reservation.
+        self._streams = exchange.snapshot.request.stream
+        self._started = False
+
+    async def batch(self, batch: Batch) -> None:
+        """What one read brought."""
+        if self.condemned:
+            return
+        # A read's worth is in flight anyway; only what is more than a piece is reserved before it is judged.
+        arrived = sum([frame.size for frame in batch.frames])
+        failure = self._grow(self._held.size + arrived) if arrived > PIECE_BYTES_MAX else None
+        judged = failure or self._judge.take(batch.frames)
+        held = self._judge.tail.ledger_bytes
+        if not isinstance(judged, Failure) and held > self._held.size:
+            judged = self._grow(held) or judged
+        if isinstance(judged, Failure):
+            await self._condemn(batch.n, judged)
+            return
+        if judged:
+            await self._release(batch.n, judged)
+        if held != self._held.size:
+            self._held.resize(held)
+
+    async def end(self, end: End) -> None:
+        """The attempt's end: everything held goes, or nothing."""
+        how, judge = end.how, self._judge
+        if isinstance(how, Complete) and not self.condemned:
+            judged = judge.finish(how)
+            if isinstance(judged, Failure):
+                await self._condemn(end.n, judged)
+            else:
+                await self._start(end.n)
+                await self._release(end.n, judged)
+        facts = judge.facts
+        judge.drop()
+        self._held.resize(0)
+        await self._reports.send(Ended(end.n, how, end.target, judge.tail.released, facts))
+
+    async def _condemn(self, n: int, failure: Failure) -> None:
+        self.condemned = True
+        self._judge.drop()
+        self._held.resize(0)
+        self._exchange.note(What.VIOLATION, attempt=n, code=failure.code)
+        await self._reports.send(Violation(n, failure))
+
+    def _grow(self, size: int) -> Failure | None:
+        try:
+            self._held.resize(size)
+        except BudgetExceeded:
+            return Failure(FailureKind.BUDGET)
+        return None
+
+    async def _start(self, n: int) -> None:
+        if self._started:
+            return
+        self._started = True
+        identity, world = self._judge.identity, self._exchange.world
+        name = identity.id if identity else f"chatcmpl-{self._exchange.refs.exchange}"
+        created = identity.created if identity and identity.created else world.wall()
+        request, hold = self._exchange.snapshot.request, self._exchange.pool.route.hold
+        shape = Shape(request.model, request.stream, request.include_usage, hold.ping_seconds)
+        await self._send(Start(n, name, created, shape))
+
+    async def _release(self, n: int, frames: list[Frame]) -> None:
+        await self._start(n)
+        piece: list[Frame] = []
+        size = 0
+        for frame in frames:
+            if piece and size + len(frame.data) > PIECE_BYTES_MAX:
+                await self._send_piece(n, piece, size)
+                piece, size = [], 0
+            piece.append(frame)
+            size += len(frame.data)
+        if piece:
+            await self._send_piece(n, piece, size)
+
+    async def _send_piece(self, n: int, piece: list[Frame], size: int) -> None:
+        """One piece, accounted to the wire where it is larger than what is reserved there, or kept by the sink."""
+        large = size > PIECE_BYTES_MAX
+        if not large and self._streams:
+            await self._send(Release(n, piece))
+            return
+        wire = self._exchange.wire
+        moved = min(size, self._held.size)
+        self._held.transfer(moved, wire)
+        await self._send(Release(n, piece))
+        if self._streams:
+            # Two empty releases: the channel takes the second when the sink has come back from writing the large one.
+            await self._send(Release(n, []))
+            await self._send(Release(n, []))
+            wire.resize(wire.size - moved)
+
+    async def _send(self, item: Wire) -> None:
+        try:
+            self._wire.send_nowait(item)
+        except trio.WouldBlock:
+            await self._wire.send(item)

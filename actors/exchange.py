@@ -1,0 +1,247 @@
+"""One exchange, from its first byte to its terminal: every channel, both nurseries, and the order of close.
+
+    place                            given back last, so that callers who do not read still count
+      wire reservation               what may be out of the evaluator's hands
+        outer nursery                ingress, sink
+          snapshot                   the only owner of its reservation
+            inner nursery            attempt runner, evaluator, recovery coordinator
+
+Leaving the inner nursery closes the attempt's connection, then the snapshot's bytes go back: all while the sink may still be writing, or stuck. The
+terminal is sent here if the coordinator did not: at the drain's end, or when an actor died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import trio
+
+from actors import attempt, coordinator, evaluator, ingress, sink
+from actors.attempt import AttemptOrder, Evidence
+from actors.context import Door, Ending, Exchange, Gateway
+from actors.dispatch import Place
+from actors.evaluator import WIRE_BYTES, Reports
+from actors.ports import Caller
+from actors.sink import Written
+from gate.budget import MemoryBudget, Reservation
+from gate.envelope import refusal
+from gate.events import Intake, Refused, Terminal, Wire
+from gate.filters.builtin import make_filters
+from gate.ingress import ChatRequest, IngressSnapshot
+from gate.judging import Judge
+from gate.observe import Observation, Outcome, OutcomeKind, What
+from gate.refs import ExchangeId, Refs
+
+__all__ = ["run_exchange"]
+
+MODE: Final = "normalized"  # of the response; a tunnel would be "passthrough"
+EVIDENCE_BATCHES_MAX: Final = 2
+REPORTS_MAX: Final = 2  # a violation and the end that follows it
+
+
+async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
+    """Supervises one exchange and says how it ended. Raises `BudgetExceeded` where the process has no room for it at all.
+
+    No exception of an actor leaves here: one that dies ends the exchange with `internal_error`, or, where even that can't be written, with an
+    outcome of that code and a response that was not finished.
+    """
+    budget = MemoryBudget("exchange", gateway.limits.exchange_bytes_max, gateway.budget)
+    ending = Ending()
+    supervisor = _Supervisor(door, caller, gateway, budget, ending)
+    gateway.probe(Observation(What.EXCHANGE_STARTED, door.exchange))
+    began = gateway.world.clock()
+    with gateway.dispatch.place() as place, budget.reserve(WIRE_BYTES) as wire:
+        gateway.open.add(ending)
+        try:
+            await supervisor.run(place, wire)
+        except* Exception as group:  # noqa: BLE001 - the boundary where our own bugs become an outcome
+            gateway.crashed(door.exchange, group)
+            ending.because("internal_error")
+        finally:
+            gateway.open.discard(ending)
+    outcome = supervisor.outcome()
+    gateway.probe(
+        Observation(
+            What.EXCHANGE_ENDED,
+            door.exchange,
+            attempt=outcome.attempts,
+            code=outcome.code or outcome.kind.value,
+            framing=outcome.framing,
+            status=outcome.status,
+            seconds=gateway.world.clock() - began,
+            count=outcome.bytes_out,
+        )
+    )
+    return outcome
+
+
+@contextmanager
+def _open_snapshot(budget: MemoryBudget) -> Iterator[IngressSnapshot]:
+    snapshot = IngressSnapshot(budget)
+    try:
+        yield snapshot
+    finally:
+        snapshot.close()
+
+
+class _Supervisor:
+    """The life of one exchange, and what is known of it at the end."""
+
+    def __init__(
+        self, door: Door, caller: Caller, gateway: Gateway, budget: MemoryBudget, ending: Ending
+    ) -> None:
+        self._door = door
+        self._caller = caller
+        self._gateway = gateway
+        self._budget = budget
+        self._ending = ending
+        self._written: Written | None = None
+        self._request: ChatRequest | None = None
+        self._terminal_sent = False
+
+    async def run(self, place: Place, wire: Reservation) -> None:
+        """The nesting of the module's docstring: every task of the exchange is started here."""
+        door, ending = self._door, self._ending
+        releases, wire_end = trio.open_memory_channel[Wire](1)
+        results, written = trio.open_memory_channel[Written](1)
+        work = trio.CancelScope()
+        ending.stop = work.cancel
+        async with trio.open_nursery() as outer:
+            with releases, written:
+                outer.start_soon(
+                    partial(
+                        sink.run,
+                        wire_end,
+                        results,
+                        self._caller,
+                        request_id=door.exchange.encode(),
+                        ending=ending,
+                    )
+                )
+                terminal: Terminal | None = None
+                with work, _open_snapshot(self._budget) as snapshot:
+                    send_intake, intake = trio.open_memory_channel[Intake](1)
+                    outer.start_soon(
+                        partial(
+                            ingress.run,
+                            send_intake,
+                            self._caller,
+                            snapshot,
+                            door,
+                            self._gateway.limits,
+                            ending=ending,
+                            caller_write_seconds=self._gateway.caller_write_seconds,
+                            leave=outer.cancel_scope.cancel,
+                        )
+                    )
+                    try:
+                        admitted = await self._admitted(intake, snapshot, place, wire)
+                        if isinstance(admitted, Terminal):
+                            terminal = admitted
+                        else:
+                            actors = _inner_actors(admitted, releases, self._sent)
+                            async with trio.open_nursery() as inner:
+                                for actor in actors:
+                                    inner.start_soon(actor)
+                    except* Exception as group:  # noqa: BLE001 - an actor died: the exchange still ends in an explicit terminal
+                        self._gateway.crashed(door.exchange, group)
+                if not self._terminal_sent:
+                    await releases.send(terminal or self._early_end())
+                releases.close()
+                self._written = await written.receive()
+            outer.cancel_scope.cancel()
+
+    async def _admitted(
+        self,
+        intake: trio.MemoryReceiveChannel[Intake],
+        snapshot: IngressSnapshot,
+        place: Place,
+        wire: Reservation,
+    ) -> Exchange | Terminal:
+        """Waits for the request and for a place; the exchange, or the refusal that it ends with."""
+        with intake:
+            message = await intake.receive()
+        if isinstance(message, Refused):
+            return Terminal(message.error, 0, close=message.close)
+        request = self._request = snapshot.request
+        ready_at = trio.current_time()
+        pool = self._gateway.pools.get(request.model)
+        if pool is None or (self._door.models is not None and pool.alias not in self._door.models):
+            return Terminal(refusal(404, "model_not_found", param="model"), 0)
+        if pool.blocked is not None:
+            return Terminal(refusal(503, "filter_unavailable"), 0)
+        code = await self._gateway.dispatch.admit(place)
+        if code is not None:
+            return Terminal(refusal(503, code), 0)
+        gateway = self._gateway
+        targets = [target for target in pool.targets if request.needs <= target.capabilities]
+        return Exchange(
+            refs=Refs(ExchangeId(self._door.exchange)),
+            pool=pool,
+            targets=targets,
+            snapshot=snapshot,
+            door=self._door,
+            limits=gateway.limits,
+            dispatch=gateway.dispatch,
+            place=place,
+            budget=self._budget,
+            wire=wire,
+            world=gateway.world,
+            probe=gateway.probe,
+            ready_at=ready_at,
+        )
+
+    def _sent(self) -> None:
+        self._terminal_sent = True
+
+    def _early_end(self) -> Terminal:
+        """The terminal of an exchange whose coordinator sent none: the drain's end, or an actor that died."""
+        if self._ending.reason == "shutdown":
+            return Terminal(refusal(503, "shutdown"), 0, close=True)
+        return Terminal(refusal(500, "internal_error"), 0)
+
+    def outcome(self) -> Outcome:
+        """How the exchange ended: as the sink wrote it, else abandoned, else a bug of ours."""
+        written, request = self._written, self._request
+        framing = written.framing if written else ""
+        if not framing and request is not None:
+            framing = "chat_sse" if request.stream else "chat_json"
+        if written is None:
+            reason = self._ending.reason
+            kind = OutcomeKind.ERROR if reason == "internal_error" else OutcomeKind.ABANDONED
+            return Outcome(kind, reason, 0, 0, 0, framing, MODE, self._budget)
+        kind = OutcomeKind.ERROR if written.code else OutcomeKind.SUCCESS
+        return Outcome(
+            kind,
+            written.code,
+            written.status,
+            written.attempts,
+            written.bytes_out,
+            framing,
+            MODE,
+            self._budget,
+        )
+
+
+def _inner_actors(
+    exchange: Exchange, releases: trio.MemorySendChannel[Wire], sent: Callable[[], None]
+) -> list[Callable[[], Awaitable[None]]]:
+    """The three actors of the inner nursery, each with its own ends of the channels between them."""
+    send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
+    send_evidence, evidence = trio.open_memory_channel[Evidence](EVIDENCE_BATCHES_MAX)
+    send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
+    request, pool = exchange.snapshot.request, exchange.pool
+    judge = Judge(
+        pool.route.hold,
+        streams=request.stream,
+        held_bytes_max=exchange.limits.held_bytes_max,
+        make_filters=lambda: make_filters(pool.filters, choices=request.choices),
+    )
+    return [
+        partial(attempt.run, orders, send_evidence, exchange),
+        partial(evaluator.run, evidence, releases.clone(), send_reports, exchange, judge),
+        partial(coordinator.run, send_orders, reports, releases.clone(), exchange, sent=sent),
+    ]

@@ -1,0 +1,186 @@
+"""The sink: the only writer to the caller. It drives the commit boundary and the framing, and says how the response ended.
+
+It outlives the other actors, so that one that dies still ends in an explicit terminal; only the caller's leaving cancels it. It holds nothing but
+the pieces it writes, because a write to a caller that does not read can't be cancelled under this server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from actors.context import Ending
+from actors.evaluator import PIECE_BYTES_MAX
+from actors.ports import Caller, Headers
+from actors.probe import acting
+from gate.commit import Act, Commit, CommitBoundary, Effect
+from gate.envelope import PublicError, envelope, error_headers, refusal
+from gate.events import Release, Start, Success, Terminal, Wire
+from gate.framing import Framing, framing_for
+from gate.sse import KEEP_ALIVE
+
+__all__ = ["Written", "run"]
+
+_NEVER: Final = float("inf")
+_CLOSE: Final = (b"connection", b"close")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the caller got: its status, the error's code (empty: success), attempts at the terminal, bytes of body, the framing (empty: an error response)."""
+
+    framing: str
+    status: int
+    code: str
+    attempts: int
+    bytes_out: int
+
+
+async def run(
+    wire: trio.MemoryReceiveChannel[Wire],
+    written: trio.MemorySendChannel[Written],
+    caller: Caller,
+    *,
+    request_id: bytes,
+    ending: Ending,
+) -> None:
+    """Until a terminal is written. A `wire` that closes without one ends in `internal_error`."""
+    with wire, written, acting("sink"):
+        sink = _Sink(caller, request_id, ending)
+        await sink.drain(wire)
+        await written.send(sink.written())
+
+
+class _Sink:
+    """One response."""
+
+    def __init__(self, caller: Caller, request_id: bytes, ending: Ending) -> None:
+        self._caller = caller
+        self._request_id = request_id
+        self._ending = ending
+        self._boundary = CommitBoundary()
+        self._staged: Start | None = None
+        self._chosen: Framing | None = None
+        self._status = 0
+        self._code = ""
+        self._attempts = 0
+        self._bytes_out = 0
+
+    def written(self) -> Written:
+        name = self._chosen.name if self._chosen else ""
+        return Written(name, self._status, self._code, self._attempts, self._bytes_out)
+
+    async def drain(self, wire: trio.MemoryReceiveChannel[Wire]) -> None:
+        """Takes what comes and writes it; a comment where an open stream was silent for too long."""
+        while self._boundary.state is not Commit.TERMINAL:
+            with trio.CancelScope() as silence:
+                await self._take(wire, silence)
+            if silence.cancelled_caught:
+                self._boundary.apply(Act.PING)
+                await self._write(KEEP_ALIVE)
+
+    async def _take(self, wire: trio.MemoryReceiveChannel[Wire], silence: trio.CancelScope) -> None:
+        while self._boundary.state is not Commit.TERMINAL:
+            if self._staged is not None and self._boundary.state is Commit.STREAM_OPEN:
+                silence.deadline = trio.current_time() + self._staged.shape.ping_seconds
+            try:
+                item = await wire.receive()
+            except trio.EndOfChannel:
+                item = Terminal(refusal(500, "internal_error"), 0)
+            silence.deadline = _NEVER  # a write is never cut short by the silence
+            if isinstance(item, Release):
+                await self._release(wire, item)
+            else:
+                await self._other(item)
+
+    async def _release(self, wire: trio.MemoryReceiveChannel[Wire], item: Release) -> None:
+        """Joins what is there already, up to a piece, and writes once."""
+        data = self._framing.release(item.frames)
+        following: Wire | None = None
+        while len(data) < PIECE_BYTES_MAX and following is None:
+            try:
+                following = wire.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            if isinstance(following, Release):
+                data += self._framing.release(following.frames)
+                following = None
+        if data:
+            await self._open_and_write(data)
+        if following is not None:
+            await self._other(following)
+
+    async def _open_and_write(self, data: bytes) -> None:
+        effect = self._boundary.apply(Act.RELEASE)
+        assert effect is not None, "a release after the terminal"
+        if effect is Effect.START_AND_FRAMES:
+            await self._start()
+        await self._write(data)
+
+    async def _other(self, item: Start | Success | Terminal | Release) -> None:
+        match item:
+            case Start():
+                if self._boundary.apply(Act.STAGE) is Effect.STAGE:
+                    self._staged = item
+            case Success():
+                await self._success(item)
+            case Terminal():
+                await self._error(item)
+            case Release():
+                raise AssertionError("a release is taken by _release")
+
+    async def _success(self, item: Success) -> None:
+        effect = self._boundary.apply(Act.SUCCESS)
+        assert effect is not None, "a second terminal"
+        self._attempts = item.attempts
+        body = self._framing.success(item.facts)
+        if effect is Effect.WHOLE:
+            await self._start(self._framing.length(body))
+        await self._end(body)
+
+    async def _error(self, item: Terminal) -> None:
+        effect = self._boundary.apply(Act.ERROR)
+        assert effect is not None, "a second terminal"
+        self._attempts, self._code = item.attempts, item.error.code
+        if effect is Effect.ERROR_IN_STREAM:
+            await self._end(self._framing.error(item.error))
+        else:
+            await self._error_response(item.error, close=item.close)
+
+    async def _error_response(self, error: PublicError, *, close: bool) -> None:
+        body = envelope(error)
+        headers = [*error_headers(error), (b"content-length", str(len(body)).encode())]
+        if close:
+            headers.append(_CLOSE)
+        await self._head(error.status, headers, attempts=self._attempts)
+        await self._end(body)
+
+    @property
+    def _framing(self) -> Framing:
+        """Chosen from the start that is staged when it is first asked for, and kept."""
+        if self._chosen is None:
+            assert self._staged is not None, "a start is staged before anything is released"
+            self._chosen = framing_for(self._staged)
+        return self._chosen
+
+    async def _start(self, length: Headers = ()) -> None:
+        assert self._staged is not None
+        await self._head(200, [*self._framing.headers, *length], attempts=self._staged.n)
+
+    async def _head(self, status: int, headers: Headers, *, attempts: int) -> None:
+        self._status = status
+        own = [(b"x-request-id", self._request_id), (b"x-tidegate-attempts", b"%d" % attempts)]
+        await self._caller.start(status, [*headers, *own])
+
+    async def _write(self, data: bytes) -> None:
+        self._bytes_out += len(data)
+        self._ending.write_began = trio.current_time()
+        await self._caller.write(data)
+        self._ending.write_began = None
+
+    async def _end(self, data: bytes) -> None:
+        self._bytes_out += len(data)
+        self._ending.over = True  # from here on a disconnect may be the server's word for the end
+        await self._caller.end(data)

@@ -1,0 +1,281 @@
+"""The vocabulary between the actors: events decoded from an attempt, the frames that carry them, and every channel's messages.
+
+An *event* is one semantic item; a *frame* is the smallest thing that is released: one SSE event of the provider, its payload
+bytes and its decoded events (one JSON body is one frame). All values are frozen.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import TypeAlias
+
+import msgspec
+
+from gate.envelope import PublicError
+from gate.failure import Failure
+
+__all__ = [
+    "AudioDelta",
+    "Batch",
+    "Complete",
+    "End",
+    "Ended",
+    "Event",
+    "Facts",
+    "Finish",
+    "FinishFact",
+    "Frame",
+    "Gone",
+    "Head",
+    "HowEnded",
+    "Identity",
+    "Intake",
+    "Mend",
+    "Ready",
+    "ReasoningDelta",
+    "RefusalDelta",
+    "Refused",
+    "Release",
+    "RoleDelta",
+    "Shape",
+    "Start",
+    "Success",
+    "Terminal",
+    "TextDelta",
+    "ToolDelta",
+    "UsageReport",
+    "Violation",
+    "Wire",
+]
+
+
+class TextDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    choice: int
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    choice: int
+    text: str
+
+
+class RefusalDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    choice: int
+    text: str
+
+
+class ToolDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A piece of a tool call. `index` is None where the provider gave none; the legacy `function_call` has index -1."""
+
+    choice: int
+    index: int | None
+    id: str | None
+    name: str | None
+    arguments: str | None
+
+
+class AudioDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    choice: int
+
+
+class RoleDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    choice: int
+    role: str
+
+
+class Finish(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """`reason` is one of OpenAI's values, or an unknown one that passes unchanged; `said` is the provider's word."""
+
+    choice: int
+    reason: str
+    said: str
+
+
+class UsageReport(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The bytes of a `usage` object."""
+
+    usage: bytes
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The first non-empty `id` of an attempt, with the `created` beside it (0: none)."""
+
+    id: str
+    created: int
+
+
+Event: TypeAlias = (
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolDelta
+    | AudioDelta
+    | RoleDelta
+    | Finish
+    | UsageReport
+    | Identity
+)
+
+
+class Mend(IntFlag):
+    """Which mending steps a frame needs; the decoder notes it, so that an ordinary frame costs one comparison."""
+
+    NOTHING = 0
+    FACTS = 1  # a role, a finish reason or usage
+    TEXT = 2  # half a surrogate pair in a text
+    FIELDS = 4  # content as a list of parts
+    BYTES = 8  # payload bytes that are not UTF-8, or not one line
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One releasable unit. `data` is the payload (one JSON object); `size` the raw bytes that it came in; `whole`: a JSON body."""
+
+    data: bytes
+    events: tuple[Event, ...]
+    size: int
+    mend: int = 0
+    whole: bool = False
+
+
+# ---- what an attempt left behind ----------------------------------------------------------------
+
+
+class FinishFact(msgspec.Struct, frozen=True):
+    """One choice's end: OpenAI's reason, the other members of that choice and of the event that said it (JSON, `,"k":v...`)."""
+
+    choice: int
+    reason: str
+    choice_members: bytes = b""
+    event_members: bytes = b""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Closing facts of a complete attempt: finishes in order of finishing, merged usage (a JSON object, or empty), roles said."""
+
+    finishes: tuple[FinishFact, ...] = ()
+    usage: bytes = b""
+    usage_members: bytes = b""
+    roles: frozenset[int] = frozenset()
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """The attempt is complete. `implied`: finish reasons that its end implies where the provider gave none, by choice."""
+
+    implied: tuple[Finish, ...] = ()
+
+
+HowEnded: TypeAlias = Complete | Failure
+
+# ---- channel messages -----------------------------------------------------------------------------
+# intake: ingress -> exchange, once
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The body is in the snapshot and has been checked."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The request is answered with this error, without an attempt. `close`: its body was not read to the end."""
+
+    error: PublicError
+    close: bool = False
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """The caller left before its body was whole."""
+
+
+Intake: TypeAlias = Ready | Refused | Gone
+
+
+# evidence: runner -> evaluator
+
+
+class Head(msgspec.Struct, frozen=True):
+    """An attempt was admitted by `target` and answered with a 2xx."""
+
+    n: int
+    target: int
+    status: int
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Everything that one socket read completed. `received_at` is on the exchange's clock, in seconds."""
+
+    n: int
+    frames: list[Frame]
+    received_at: float
+
+
+class End(msgspec.Struct, frozen=True):
+    """The last item of attempt `n`. `target`: the one that took it (-1: none did)."""
+
+    n: int
+    how: HowEnded
+    target: int
+
+
+# reports: evaluator -> coordinator
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A gating filter, or a limit, condemned attempt `n`; its `Ended` still follows."""
+
+    n: int
+    failure: Failure
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Attempt `n` is over. `released` frames of the exchange have gone to the sink; `facts` where it is complete."""
+
+    n: int
+    how: HowEnded
+    target: int
+    released: int
+    facts: Facts | None = None
+
+
+# wire: evaluator, coordinator, exchange -> sink
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the framing of a response depends on. `model`: the alias that the caller asked for."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+    ping_seconds: float
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The response start of attempt `n`: staged at the sink, and written with the first release."""
+
+    n: int
+    id: str
+    created: int
+    shape: Shape
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """Frames that have passed, in order."""
+
+    n: int
+    frames: list[Frame]
+
+
+class Success(msgspec.Struct, frozen=True):
+    """The success terminal."""
+
+    facts: Facts
+    attempts: int
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """An error terminal. `close`: the connection can't serve another request."""
+
+    error: PublicError
+    attempts: int
+    close: bool = False
+
+
+Wire: TypeAlias = Start | Release | Success | Terminal

@@ -1,0 +1,121 @@
+"""Evidence: the frames that arrived and are not released yet, with their positions, and the hold policy that says how far a release may go.
+
+    released <= passed <= newest                      (positions; every one is a boundary between two frames)
+
+`EvidenceTail` does the arithmetic of one exchange; what an attempt loses is dropped whole, and positions go back to what was released.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from gate.events import AudioDelta, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
+
+__all__ = ["FRAME_OVERHEAD_BYTES", "EvidenceTail", "Opening"]
+
+FRAME_OVERHEAD_BYTES: Final = (
+    384  # measured: a frame of one text delta beside its payload, in CPython 3.11
+)
+
+
+class EvidenceTail:
+    """The unreleased frames of an exchange. `held_bytes` are raw bytes; `ledger_bytes` add what keeping a frame costs."""
+
+    def __init__(self) -> None:
+        self.released = 0
+        self.held_bytes = 0
+        self._frames: deque[Frame] = deque()
+
+    @property
+    def newest(self) -> int:
+        """The position behind the newest frame."""
+        return self.released + len(self._frames)
+
+    @property
+    def ledger_bytes(self) -> int:
+        return self.held_bytes + FRAME_OVERHEAD_BYTES * len(self._frames)
+
+    def extend(self, frames: Iterable[Frame]) -> None:
+        """Adds frames that arrived, in order."""
+        for frame in frames:
+            self._frames.append(frame)
+            self.held_bytes += frame.size
+
+    def release(self, position: int) -> list[Frame]:
+        """Takes out every frame before `position`."""
+        assert self.released <= position <= self.newest
+        frames = [self._frames.popleft() for _ in range(position - self.released)]
+        self.released = position
+        self.held_bytes -= sum(frame.size for frame in frames)
+        return frames
+
+    def between(self, start: int, end: int) -> list[Frame]:
+        """The held frames from position `start` up to `end`."""
+        assert self.released <= start <= end <= self.newest
+        return list(itertools.islice(self._frames, start - self.released, end - self.released))
+
+    def drop(self) -> None:
+        """Forgets every frame: the attempt they belong to failed or was condemned."""
+        self._frames.clear()
+        self.held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __repr__(self) -> str:
+        return f"EvidenceTail(released={self.released}, newest={self.newest}, held_bytes={self.held_bytes})"
+
+
+class Opening:
+    """When a live stream may open: after `chars` code points of answer content have passed.
+
+    Counts from the first character of a choice that is not white space. Audio and a complete tool call open at once; a tool call is complete
+    when the next one of its choice begins. `reasoning` counts like answer content where the route releases it.
+    """
+
+    def __init__(self, *, chars: int, reasoning: bool) -> None:
+        self.open = False
+        self._chars_left = max(chars, 1)
+        self._reasoning = reasoning
+        self._begun: set[int] = set()
+        self._calls: dict[int, int | str | None] = {}
+
+    def observe(self, frames: Iterable[Frame]) -> bool:
+        """Takes in frames that have passed; whether the stream may open now."""
+        for frame in frames:
+            if self.open:
+                break
+            for event in frame.events:
+                self._chars_left -= self._weight(event)
+            self.open = self._chars_left <= 0
+        return self.open
+
+    def _weight(self, event: object) -> int:
+        match event:
+            case TextDelta():
+                text = event.text
+                if event.choice not in self._begun:
+                    text = text.lstrip()
+                    if text:
+                        self._begun.add(event.choice)
+                return len(text)
+            case ReasoningDelta():
+                return len(event.text) if self._reasoning else 0
+            case RefusalDelta():
+                return len(event.text)
+            case AudioDelta():
+                return self._chars_left
+            case ToolDelta():
+                return self._chars_left if self._next_call(event) else 0
+            case _:
+                return 0
+
+    def _next_call(self, event: ToolDelta) -> bool:
+        """Whether this piece begins another call than the one open in its choice."""
+        call: int | str | None = event.index if event.index is not None else event.id
+        last = self._calls.get(event.choice, call)
+        self._calls[event.choice] = call if call is not None else last
+        return call is not None and call != last

@@ -1,0 +1,188 @@
+"""How an attempt can fail, as one value, and what status a failure stands for.
+
+A `Failure` is made of stable tokens and numbers only. Kinds are rows of the recovery table; `status` is the HTTP status that the provider
+gave or that its in-band error stands for (0: none); `code` is ours; `provider_code` and `provider_param` are the provider's,
+kept only where they are safe to show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gate.refs import is_stable_token
+
+__all__ = ["Failure", "FailureKind", "classify_error", "classify_status", "retry_after_seconds"]
+
+RETRY_AFTER_SECONDS_MAX: Final = (
+    3600.0  # a longer wait is no plan; the value only bounds what is repeated to a caller
+)
+ERROR_DEPTH_MAX: Final = 2  # {"error": {"error": {...}}} is read, deeper wrapping is not
+
+
+class FailureKind(Enum):
+    """A row of the recovery table, or a reason that no further attempt can mend."""
+
+    CONNECT = "provider_connect"
+    RESET = "provider_reset"
+    UNAVAILABLE = "provider_error"  # 408, 409, 5xx, or an in-band error that stands for one
+    RATE_LIMITED = "rate_limited"  # 429
+    AUTH = "provider_auth"  # the provider's 401/403
+    NOT_FOUND = "not_found"  # 404: an answer, unless the route falls back on it
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_FILTER = "content_filter"
+    REFUSED = "request_refused"  # 400, 413, 422: an answer
+    UNUSABLE = (
+        "provider_answer"  # redirect, 204, HTML, another 4xx, an encoding that can't be undone
+    )
+    NO_HEADERS = "headers_timeout"
+    NO_PROGRESS = "first_content_timeout"
+    STALL = "gap_timeout"
+    JSON_LATE = "json_timeout"
+    CUT = "stream_cut"
+    MISSING_TERMINAL = "missing_terminal"
+    MALFORMED = "malformed_event"
+    EMPTY = "empty_answer"
+    TOTAL = "total_timeout"
+    STREAM_LIMIT = "stream_limit"
+    HELD_LIMIT = "held_limit"
+    FILTER_UNAVAILABLE = "filter_unavailable"
+    QUEUE = "queue_timeout"
+    NO_TARGET = "no_provider"
+    BUDGET = "memory_budget"
+    ABORTED = "aborted"  # our own cancel; never shown to a caller
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One failure. `retry_after` is in seconds from the moment it was received."""
+
+    kind: FailureKind
+    status: int = 0
+    provider_code: str | None = None
+    provider_param: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def code(self) -> str:
+        return self.kind.value
+
+
+# The words that in-band errors use where no number is given; the first pattern that matches decides.
+_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = tuple(
+    (re.compile(pattern), status)
+    for pattern, status in (
+        (r".*timeout.*", 504),
+        (r".*overloaded.*|server_error|service_unavailable.*|unavailable_error|engine_.*", 503),
+        (r"internal_?server_?error|internal_error|api_error", 500),
+        (r"rate_?limit.*|insufficient_quota|too_many_requests|quota.*|resource_exhausted", 429),
+        (r".*context_(length|size|window).*|context_overflow|string_above_max_length", 400),
+        (r"content_(filter|policy).*|responsible_ai.*", 400),
+        (r"authentication.*|invalid_api_key|unauthori[sz]ed", 401),
+        (r"permission.*|forbidden", 403),
+        (r".*not_?found.*", 404),
+        (r"invalid_?request.*|bad_?request.*|invalid_prompt|invalid_.*|unsupported_.*", 400),
+        (r"unprocessable.*|validation_error", 422),
+    )
+)
+_CONTEXT: Final = re.compile(
+    r".*context_(length|size|window).*|context_overflow|string_above_max_length"
+)
+_CONTENT: Final = re.compile(r"content_(filter|policy).*|responsible_ai.*")
+_PARAM: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
+_RETRIED_4XX: Final = frozenset({408, 409})
+_ANSWERS: Final = frozenset({400, 413, 422})
+
+
+def classify_status(status: int, body: bytes, *, retry_after: float | None = None) -> Failure:
+    """The failure that a response with a status other than 2xx is. `body` (any bytes, perhaps cut) is read for a code only."""
+    code, param = _code_and_param(_decoded(body))
+    return _failure(status, code, param, retry_after)
+
+
+def classify_error(error: object) -> Failure:
+    """The failure that an error inside a 2xx stands for: its number, else the first word that is known, else 502."""
+    status = _stated_status(error)
+    code, param = _code_and_param(error)
+    return _failure(status, code, param, None)
+
+
+def retry_after_seconds(value: bytes | None) -> float | None:
+    """A `Retry-After` field in seconds (RFC 9110 section 10.2.3, delay-seconds), bounded; None where it is absent or not a number."""
+    if value is None or not re.fullmatch(rb"\s*\d{1,9}(\.\d{1,9})?\s*", value):
+        return None
+    return min(float(value), RETRY_AFTER_SECONDS_MAX)
+
+
+def _failure(
+    status: int, code: str | None, param: str | None, retry_after: float | None
+) -> Failure:
+    return Failure(_kind(status, code), status, code, param, retry_after)
+
+
+def _kind(status: int, code: str | None) -> FailureKind:
+    if status == 429:
+        return FailureKind.RATE_LIMITED
+    if status >= 500 or status in _RETRIED_4XX:
+        return FailureKind.UNAVAILABLE
+    if status in {401, 403}:
+        return FailureKind.AUTH
+    if status in _ANSWERS:
+        return _answer_kind(code or "")
+    return FailureKind.NOT_FOUND if status == 404 else FailureKind.UNUSABLE
+
+
+def _answer_kind(code: str) -> FailureKind:
+    if _CONTEXT.fullmatch(code):
+        return FailureKind.CONTEXT_LENGTH
+    return FailureKind.CONTENT_FILTER if _CONTENT.fullmatch(code) else FailureKind.REFUSED
+
+
+def _stated_status(error: object) -> int:
+    if not isinstance(error, Mapping):
+        return 502
+    for name in ("code", "status", "status_code", "http_status"):
+        number = _http_number(error.get(name))
+        if number:
+            return number
+    for name in ("code", "type"):
+        word = error.get(name)
+        if isinstance(word, str):
+            for pattern, status in _WORDS:
+                if pattern.fullmatch(word.lower()):
+                    return status
+    return 502
+
+
+def _http_number(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\d{3}", value):
+        value = int(value)
+    good = isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599
+    return value if good and isinstance(value, int) else 0
+
+
+def _code_and_param(error: object) -> tuple[str | None, str | None]:
+    """The provider's `code` (or, where that says nothing, its `type`) and `param`, each only if it is safe to show."""
+    for _ in range(ERROR_DEPTH_MAX):
+        if not isinstance(error, Mapping):
+            return None, None
+        inner = error.get("error")
+        if not isinstance(inner, Mapping):
+            break
+        error = inner
+    assert isinstance(error, Mapping)
+    words = [word.lower() for name in ("code", "type") if isinstance(word := error.get(name), str)]
+    code = next((word for word in words if is_stable_token(word) and not word.isdigit()), None)
+    param = error.get("param")
+    safe = isinstance(param, str) and _PARAM.fullmatch(param) is not None
+    return code, param if safe else None
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None

@@ -1,0 +1,67 @@
+"""The filter contract and the order-independent combination of verdicts.
+
+A filter judges evidence and never changes it. Its verdict is either the position before which it has no objection ("hold" is one that did not
+move) or a violation. State belongs to one attempt; time comes with the batch. Positions count frames of the exchange's logical response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from gate.events import Facts, Frame
+from gate.failure import Failure, FailureKind
+
+__all__ = ["Filter", "Passed", "Verdict", "Violated", "combine"]
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """No objection before `position`."""
+
+    position: int
+
+
+class Violated(msgspec.Struct, frozen=True):
+    """The frame at `position` (or, at the end, the answer as a whole) is not to be released; `failure` says which row of the recovery table holds."""
+
+    position: int
+    code: str
+    failure: Failure
+
+
+Verdict: TypeAlias = Passed | Violated
+
+
+class Filter(Protocol):
+    """A filter that computes, for one attempt. `name` is a stable token; `gating`: whether a release waits for it."""
+
+    name: str
+    gating: bool
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        """Judges the next frames; `position` is that of the first of them."""
+
+    def finish(self, position: int, facts: Facts) -> Verdict:
+        """Judges the answer as a whole, at the end of a complete attempt; `position` is the one behind its last frame, `facts` how it closed."""
+
+
+# The worst violation decides the recovery; the order is fixed, so that the order in which filters answer does not matter.
+_SEVERITY: Final = {kind: rank for rank, kind in enumerate(FailureKind)}
+
+
+def combine(verdicts: Iterable[Verdict], *, newest: int) -> Verdict:
+    """The minimum over passed positions, or the worst violation. Without verdicts everything up to `newest` has passed."""
+    passed = newest
+    worst: Violated | None = None
+    for verdict in verdicts:
+        if isinstance(verdict, Passed):
+            passed = min(passed, verdict.position)
+        elif worst is None or _rank(verdict) < _rank(worst):
+            worst = verdict
+    return worst or Passed(passed)
+
+
+def _rank(violation: Violated) -> tuple[int, int, str]:
+    return violation.position, -_SEVERITY[violation.failure.kind], violation.code

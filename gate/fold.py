@@ -1,0 +1,160 @@
+"""Chat chunks -> one `chat.completion`: what a caller that did not ask for a stream gets from a provider that streamed.
+
+Texts are joined, tool calls merged by index, lists and log probabilities appended; a member that nobody here knows is kept, the last value wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gate.events import Facts, FinishFact
+from gate.openai import tolerant_object
+
+__all__ = ["ChatFold"]
+
+_JOINED: Final = frozenset(
+    {
+        "content",
+        "reasoning_content",
+        "reasoning",
+        "refusal",
+        "arguments",
+        "input",
+        "transcript",
+        "data",
+    }
+)
+_OWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
+_CHOICE_OWN: Final = frozenset({"index", "delta", "finish_reason", "logprobs"})
+
+
+class _Choice:
+    """One choice under construction."""
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] = {"role": "assistant", "content": None}
+        self.logprobs: dict[str, Any] | None = None
+        self.members: dict[str, Any] = {}
+        self._calls: dict[object, dict[str, Any]] = {}
+        self._newest: object = None
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        delta = choice.get("delta")
+        if isinstance(delta, Mapping):
+            for name, value in delta.items():
+                self._take(name, value)
+        logprobs = choice.get("logprobs")
+        if isinstance(logprobs, Mapping):
+            self.logprobs = _appended(self.logprobs or {}, logprobs)
+        self.members |= {name: value for name, value in choice.items() if name not in _CHOICE_OWN}
+
+    def _take(self, name: str, value: Any) -> None:
+        if name == "tool_calls":
+            for call in value or ():
+                if isinstance(call, dict):
+                    self._call(call)
+        elif value is not None or name not in self.message:
+            self.message[name] = _merged(name, self.message.get(name), value)
+
+    def _call(self, call: dict[str, Any]) -> None:
+        """By index; without one, a new id with a name opens the next call and anything else belongs to the newest."""
+        key = call.get("index")
+        if key is None:
+            named = isinstance(call.get("function"), dict) and call["function"].get("name")
+            opens = (named and call.get("id") not in {None, ""}) or not self._calls
+            key = ("unnumbered", len(self._calls)) if opens else self._newest
+        self._newest = key
+        known = self._calls.setdefault(key, {})
+        for name, value in call.items():
+            if name != "index" and value not in (None, ""):
+                known[name] = (
+                    _joined_function(known.get(name), value) if isinstance(value, dict) else value
+                )
+
+    def result(self, index: int, fact: FinishFact | None) -> dict[str, Any]:
+        message = dict(self.message)
+        if self._calls:
+            message["tool_calls"] = list(self._calls.values())
+            message["content"] = message["content"] or None
+        message.setdefault("refusal", None)
+        own = {"index": index, "message": message, "logprobs": self.logprobs, "finish_reason": None}
+        if fact is None:
+            return own | self.members
+        return own | self.members | _object(fact.choice_members) | {"finish_reason": fact.reason}
+
+
+class ChatFold:
+    """Chunks in, one object out."""
+
+    def __init__(self) -> None:
+        self._choices: dict[int, _Choice] = {}
+        self._members: dict[str, Any] = {}
+
+    def add(self, data: bytes) -> None:
+        """Takes in the payload of one chunk."""
+        value = tolerant_object(data) or {}
+        self._members |= {name: item for name, item in value.items() if name not in _OWN}
+        for choice in value.get("choices") or ():
+            if isinstance(choice, dict):
+                index = choice.get("index") or 0
+                self._choices.setdefault(index, _Choice()).add(choice)
+
+    def result(self, identity: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+        """The `chat.completion` of everything that was taken in."""
+        finishes = {fact.choice: fact for fact in facts.finishes}
+        for choice in finishes:
+            self._choices.setdefault(choice, _Choice())
+        choices = [
+            made.result(index, finishes.get(index)) for index, made in sorted(self._choices.items())
+        ]
+        body: dict[str, Any] = {
+            "id": identity["id"],
+            "object": "chat.completion",
+            "created": identity["created"],
+        }
+        body |= {"model": identity["model"], "choices": choices}
+        if facts.usage:
+            body["usage"] = msgspec.Raw(facts.usage)
+        for fact in facts.finishes:
+            body |= _object(fact.event_members)
+        return body | self._members | _object(facts.usage_members)
+
+
+def _object(members: bytes) -> dict[str, Any]:
+    """`,"k":v` as a dictionary."""
+    return tolerant_object(b"{" + members[1:] + b"}") or {} if members else {}
+
+
+def _merged(name: str, known: Any, value: Any) -> Any:
+    if isinstance(value, str) and isinstance(known, str) and name in _JOINED:
+        return known + value
+    if isinstance(value, list) and isinstance(known, list):
+        return known + value
+    if isinstance(value, dict) and isinstance(known, dict):
+        return {**known, **{key: _merged(key, known.get(key), item) for key, item in value.items()}}
+    return value
+
+
+def _joined_function(known: dict[str, Any] | None, value: dict[str, Any]) -> dict[str, Any]:
+    """A call's function: arguments are joined, a name piece that repeats the name is no piece."""
+    joined = dict(known or {})
+    for name, item in value.items():
+        if item is None:
+            joined.setdefault(name, item)
+        elif name == "name" and joined.get("name"):
+            joined["name"] += "" if item == joined["name"] else item
+        else:
+            joined[name] = _merged(name, joined.get(name), item)
+    return joined
+
+
+def _appended(known: dict[str, Any], logprobs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: (known.get(name) or []) + (logprobs.get(name) or [])
+        if isinstance(logprobs.get(name) or known.get(name), list)
+        else logprobs.get(name)
+        for name in {**known, **logprobs}
+    }

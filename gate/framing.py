@@ -1,0 +1,216 @@
+"""Framings: what the caller's bytes look like (chat, normalized path). Encoders over one commit boundary; they write nothing themselves.
+
+One identity per response: `id` and `created` of the first released attempt, `model` = the alias that was asked for. A frame is written as slices
+with these three put in; every other byte is the provider's. Frames of one stream nearly always begin and end with the same bytes, so a
+remembered beginning and end make the patch two comparisons and one join; any other frame is scanned.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from gate.envelope import PublicError, envelope
+from gate.events import Facts, Finish, FinishFact, Frame, Start
+from gate.fold import ChatFold
+from gate.openai import encoded, tolerant_object
+from gate.splice import apply_edits, members_of
+from gate.sse import DONE
+
+__all__ = ["ChatJson", "ChatSse", "Framing", "Identify", "framing_for"]
+
+Headers = tuple[tuple[bytes, bytes], ...]
+_CHUNK: Final = b'"object":"chat.completion.chunk"'
+JSON_HEADERS: Final = ((b"content-type", b"application/json"),)
+SSE_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Framing(Protocol):
+    """One response in one framing. `name` labels metrics and outcomes; `headers` are those of a success."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    def release(self, frames: list[Frame]) -> bytes:
+        """The bytes of frames that have passed; kept, and nothing written, where the framing does not stream."""
+
+    def success(self, facts: Facts) -> bytes:
+        """Everything from here to the end of a complete answer."""
+
+    def length(self, body: bytes) -> Headers:
+        """The `content-length` of a response that is written whole; nothing where a stream has none."""
+
+    def error(self, error: PublicError) -> bytes:
+        """The in-stream error of a response that has begun."""
+
+
+def framing_for(start: Start) -> Framing:
+    """The framing of a response, chosen once, at its first commit."""
+    return ChatSse(start) if start.shape.stream else ChatJson(start)
+
+
+class Identify:
+    """Puts one identity into chunk after chunk."""
+
+    def __init__(self, identity: str, created: int, model: str) -> None:
+        self._values = {
+            "id": msgspec.json.encode(identity),
+            "created": str(created).encode(),
+            "model": msgspec.json.encode(model),
+        }
+        self.members = b",".join(
+            (
+                b'"id":' + self._values["id"],
+                _CHUNK,
+                b'"created":' + self._values["created"],
+                b'"model":' + self._values["model"],
+            )
+        )
+        self._head, self._head_now = b"", b""
+        self._tail, self._tail_now = b"", b""
+
+    def patch(self, data: bytes) -> bytes:
+        """`data`, one JSON object, with this identity."""
+        head, tail = self._head, self._tail
+        if head and data.startswith(head) and data.endswith(tail):
+            middle = data[len(head) : len(data) - len(tail)]
+            if not _names_identity(middle):
+                return self._head_now + middle + self._tail_now
+        return self._scan(data)
+
+    def _scan(self, data: bytes) -> bytes:
+        members = members_of(data)
+        edits = [
+            (member.value_start, member.value_end, self._values[member.key])
+            for member in members
+            if member.key in self._values
+        ]
+        named = {member.key for member in members}
+        missing = b",".join(
+            b'"%b":%b' % (name.encode(), value)
+            for name, value in self._values.items()
+            if name not in named
+        )
+        if missing:
+            opening = data.index(b"{") + 1
+            edits.insert(0, (opening, opening, missing + b"," if members else missing))
+        choices = next((member for member in members if member.key == "choices"), None)
+        if choices is not None:
+            self._remember(data, choices.key_start, choices.value_end, edits)
+        return apply_edits(data, edits)
+
+    def _remember(
+        self, data: bytes, start: int, end: int, edits: list[tuple[int, int, bytes]]
+    ) -> None:
+        """Keeps the bytes before `choices` and behind it, as they are and as they become, for the frames that follow."""
+        self._head, self._tail = data[:start], data[end:]
+        self._head_now = apply_edits(self._head, [edit for edit in edits if edit[1] <= start])
+        behind = [(a - end, b - end, value) for a, b, value in edits if a >= end]
+        self._tail_now = apply_edits(self._tail, behind)
+
+
+def _names_identity(middle: bytes) -> bool:
+    """Whether the bytes between the remembered ends name a member of the identity; then only a scan can tell whose it is."""
+    return b'"id"' in middle or b'"model"' in middle or b'"created"' in middle
+
+
+class ChatSse:
+    """`text/event-stream` of `chat.completion.chunk`."""
+
+    name = "chat_sse"
+    headers = SSE_HEADERS
+
+    def __init__(self, start: Start) -> None:
+        self._include_usage = start.shape.include_usage
+        self._identity = Identify(start.id, start.created, start.shape.model)
+
+    def release(self, frames: list[Frame]) -> bytes:
+        patch = self._identity.patch
+        return b"".join([b"data: %b\n\n" % patch(frame.data) for frame in frames])
+
+    def success(self, facts: Facts) -> bytes:
+        parts = [self._finish(fact, said=fact.choice in facts.roles) for fact in facts.finishes]
+        if self._include_usage and facts.usage:
+            members = self._identity.members + facts.usage_members
+            parts.append(b'data: {%b,"choices":[],"usage":%b}\n\n' % (members, facts.usage))
+        parts.append(DONE)
+        return b"".join(parts)
+
+    def _finish(self, fact: FinishFact, *, said: bool) -> bytes:
+        delta = b"{}" if said else b'{"role":"assistant","content":""}'
+        reason = msgspec.json.encode(fact.reason)
+        choice = b'{"index":%d,"delta":%b,"finish_reason":%b%b}' % (
+            fact.choice,
+            delta,
+            reason,
+            fact.choice_members,
+        )
+        return b'data: {%b%b,"choices":[%b]}\n\n' % (
+            self._identity.members,
+            fact.event_members,
+            choice,
+        )
+
+    def length(self, body: bytes) -> Headers:
+        return ()
+
+    def error(self, error: PublicError) -> bytes:
+        return b"data: %b\n\n" % envelope(error)
+
+
+class ChatJson:
+    """One `chat.completion` object."""
+
+    name = "chat_json"
+    headers = JSON_HEADERS
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._fold = ChatFold()
+        self._whole: Frame | None = None
+
+    def release(self, frames: list[Frame]) -> bytes:
+        for frame in frames:
+            if frame.whole:
+                self._whole = frame
+            else:
+                self._fold.add(frame.data)
+        return b""
+
+    def success(self, facts: Facts) -> bytes:
+        if self._whole is not None:
+            return self._patched(self._whole, facts)
+        start = self._start
+        identity = {"id": start.id, "created": start.created, "model": start.shape.model}
+        return msgspec.json.encode(self._fold.result(identity, facts))
+
+    def _patched(self, whole: Frame, facts: Facts) -> bytes:
+        """A provider's own object: the identity put in, finish reasons as OpenAI spells them."""
+        start = self._start
+        body = Identify(start.id, start.created, start.shape.model).patch(whole.data)
+        if not any(
+            isinstance(event, Finish) and event.said != event.reason for event in whole.events
+        ):
+            return body
+        reasons = {fact.choice: fact.reason for fact in facts.finishes}
+        value = tolerant_object(body) or {}
+        for number, choice in enumerate(value.get("choices") or ()):
+            if isinstance(choice, dict):
+                choice["finish_reason"] = reasons.get(
+                    choice.get("index", number), choice.get("finish_reason")
+                )
+        return encoded(value)
+
+    def length(self, body: bytes) -> Headers:
+        return ((b"content-length", b"%d" % len(body)),)
+
+    def error(self, error: PublicError) -> bytes:
+        raise AssertionError("a JSON response does not begin before its terminal")

@@ -1,0 +1,196 @@
+"""The ingress snapshot: the caller's body as it was received, and the few members that the gate reads.
+
+Only the top level is scanned; `messages` and everything else stay bytes. What is read is checked here, so that a wrong request is a clear 4xx
+before any attempt; what is not read is the provider's business and goes on untouched.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from gate.budget import MemoryBudget, Reservation
+from gate.errors import RequestRefused, SnapshotClosed
+from gate.splice import JsonRefused, JsonTooDeep, Member, scan_members
+
+__all__ = ["CHOICES_MAX", "ChatRequest", "IngressSnapshot", "read_chat_request"]
+
+CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
+MODEL_CHARS_MAX: Final = 256
+_READ: Final = ("model", "messages", "stream", "stream_options", "n", "tools", "response_format")
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """What the gate reads of a chat request. `model_at`: where the value of `model` stands in the body."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+    choices: int
+    needs: frozenset[str]
+    model_at: Member
+
+
+class IngressSnapshot:
+    """The body of one request under one reservation; filled by ingress, owned by the exchange, closed with its block."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._reservation: Reservation | None = budget.reserve(0)
+        self._body = b""
+        self._request: ChatRequest | None = None
+
+    def reserve(self, size: int) -> None:
+        """Asks for room for `size` bytes of body in all. Raises `BudgetExceeded`."""
+        self._open().resize(size)
+
+    def fill(self, body: bytes, request: ChatRequest) -> None:
+        """Takes the checked body; its reservation is the body's size from now on."""
+        self._open().resize(len(body))
+        self._body, self._request = body, request
+
+    @property
+    def body(self) -> bytes:
+        self._open()
+        return self._body
+
+    @property
+    def request(self) -> ChatRequest:
+        self._open()
+        assert self._request is not None, "filled before it is read"
+        return self._request
+
+    def close(self) -> None:
+        """Gives the bytes back."""
+        reservation, self._reservation = self._open(), None
+        self._body = b""
+        reservation.release()
+
+    def _open(self) -> Reservation:
+        if self._reservation is None:
+            raise SnapshotClosed
+        return self._reservation
+
+    def __repr__(self) -> str:
+        state = "closed" if self._reservation is None else f"{len(self._body)} bytes"
+        return f"IngressSnapshot({state})"
+
+
+def read_chat_request(body: bytes, *, depth_max: int) -> ChatRequest:
+    """Checks a chat request and reads it. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
+    _check_json(body)
+    if not body.lstrip().startswith(b"{"):
+        raise RequestRefused(400, "invalid_body")
+    try:
+        members = scan_members(body, depth_max=depth_max)
+    except JsonTooDeep as error:
+        raise RequestRefused(400, "json_too_deep") from error
+    except JsonRefused as error:
+        raise RequestRefused(400, "invalid_json") from error
+    found: dict[str, Member] = {}
+    for member in members:
+        if member.key in _READ and member.key in found:
+            raise RequestRefused(400, "duplicate_key", param=member.key)
+        found[member.key] = member
+    return _read(body, found)
+
+
+def _check_json(body: bytes) -> None:
+    """Whether `body` is one JSON value in UTF-8. Half surrogates in strings are the provider's business."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+        body.decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        _check_slowly(body)
+
+
+def _check_slowly(body: bytes) -> None:
+    try:
+        json.loads(body.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestRefused(400, "invalid_json") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _read(body: bytes, found: dict[str, Member]) -> ChatRequest:
+    values = {
+        name: _value(body, found[name])
+        for name in ("model", "stream", "n", "stream_options")
+        if name in found
+    }
+    model = values.get("model")
+    if model is None:
+        raise RequestRefused(400, "missing_required_parameter", param="model")
+    if not isinstance(model, str):
+        raise RequestRefused(400, "invalid_type", param="model")
+    if not model or len(model) > MODEL_CHARS_MAX:
+        raise RequestRefused(400, "invalid_value", param="model")
+    _check_messages(body, found.get("messages"))
+    return ChatRequest(
+        model=model,
+        stream=_boolean(values.get("stream"), "stream"),
+        include_usage=_include_usage(values.get("stream_options")),
+        choices=_choices(values.get("n")),
+        needs=_needs(body, found),
+        model_at=found["model"],
+    )
+
+
+def _check_messages(body: bytes, member: Member | None) -> None:
+    if member is None or body[member.value_start : member.value_end] == b"null":
+        raise RequestRefused(400, "missing_required_parameter", param="messages")
+    raw = body[member.value_start : member.value_end]
+    if not raw.startswith(b"["):
+        raise RequestRefused(400, "invalid_type", param="messages")
+    if not raw[1:-1].strip():
+        raise RequestRefused(400, "invalid_value", param="messages")
+
+
+def _boolean(value: object, param: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise RequestRefused(400, "invalid_type", param=param)
+
+
+def _include_usage(options: object) -> bool:
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise RequestRefused(400, "invalid_type", param="stream_options")
+    return _boolean(options.get("include_usage"), "stream_options.include_usage")
+
+
+def _choices(value: object) -> int:
+    if value is None:
+        return 1
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise RequestRefused(400, "invalid_type", param="n")
+    if not 1 <= value <= CHOICES_MAX:
+        raise RequestRefused(400, "invalid_value", param="n")
+    return value
+
+
+def _needs(body: bytes, found: dict[str, Member]) -> frozenset[str]:
+    """The capabilities that a target must have for this request."""
+    needs = set()
+    tools = found.get("tools")
+    if tools is not None and body[tools.value_start : tools.value_end][1:-1].strip() not in {
+        b"",
+        b"ul",
+    }:
+        needs.add("tools")
+    response_format = found.get("response_format")
+    if response_format is not None:
+        raw = body[response_format.value_start : response_format.value_end]
+        if b'"json_schema"' in raw:
+            needs.add("json_schema")
+    return frozenset(needs)
+
+
+def _value(body: bytes, member: Member) -> Any:
+    """One small value, decoded; it has been checked as JSON."""
+    return json.loads(body[member.value_start : member.value_end])

@@ -1,0 +1,112 @@
+"""Judging one exchange's evidence: mend, let every filter judge, and say which frames may go. Pure; the evaluator carries it out.
+
+Two rules hold whatever the filters say: nothing is released before the opening (`gate.evidence.Opening`), and under a buffered hold nothing is released
+before the attempt is complete. A condemned attempt is dead: what still comes of it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gate.config import HoldConfig
+from gate.events import Complete, Facts, Frame, Identity
+from gate.evidence import EvidenceTail, Opening
+from gate.failure import Failure, FailureKind
+from gate.filters.contract import Filter, Passed, Verdict, combine
+from gate.mending import ChatMender
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """The judgement over all attempts of one exchange, one attempt at a time.
+
+    `streams`: whether the caller's framing lets frames go before the terminal. `make_filters` gives fresh filters for an attempt.
+    """
+
+    def __init__(
+        self,
+        hold: HoldConfig,
+        *,
+        streams: bool,
+        held_bytes_max: int,
+        make_filters: Callable[[], Sequence[Filter]],
+    ) -> None:
+        self.tail = EvidenceTail()
+        self.facts: Facts | None = None
+        self._hold = hold
+        self._live = streams and hold.mode == "live"
+        self._held_bytes_max = held_bytes_max
+        self._make_filters = make_filters
+        self._begin()
+
+    @property
+    def identity(self) -> Identity | None:
+        """The provider's id for the attempt, as far as it is known."""
+        return self._mender.identity
+
+    def _begin(self) -> None:
+        self._mender = ChatMender()
+        self._filters = self._make_filters()
+        self._opening = Opening(
+            chars=self._hold.opening_chars, reasoning=self._hold.reasoning == "release"
+        )
+        self._passed = self.tail.released
+        self._opened = self.tail.released  # the opening has counted the frames before this position
+
+    def begin(self) -> None:
+        """A new attempt: what is left of the former one is forgotten."""
+        self.drop()
+        self._begin()
+
+    def drop(self) -> None:
+        """The attempt failed or was condemned."""
+        self.tail.drop()
+        self.facts = None
+
+    def take(self, frames: list[Frame]) -> list[Frame] | Failure:
+        """Frames that arrived -> the frames to release now, or the failure that condemns the attempt."""
+        mended = self._mender.mend(frames)
+        if not mended:
+            return []
+        position = self.tail.newest
+        self.tail.extend(mended)
+        verdict = self._judged([each.observe(mended, position) for each in self._filters])
+        if isinstance(verdict, Failure):
+            return verdict
+        released = self.tail.release(self._limit())
+        if self.tail.held_bytes > self._held_bytes_max:
+            return Failure(FailureKind.HELD_LIMIT)
+        return released
+
+    def finish(self, end: Complete) -> list[Frame] | Failure:
+        """The attempt is complete -> everything that is held, or the failure that its whole shows."""
+        frames, self.facts = self._mender.finish(end)
+        position = self.tail.newest
+        self.tail.extend(frames)
+        verdicts = [each.observe(frames, position) for each in self._filters if frames]
+        facts = self.facts
+        verdicts += [each.finish(self.tail.newest, facts) for each in self._filters]
+        failure = self._judged(verdicts)
+        if failure is not None:
+            return failure
+        return self.tail.release(self.tail.newest)
+
+    def _judged(self, verdicts: Sequence[Verdict]) -> Failure | None:
+        verdict = combine(verdicts, newest=self.tail.newest)
+        if isinstance(verdict, Passed):
+            self._passed = verdict.position
+            return None
+        return verdict.failure
+
+    def _limit(self) -> int:
+        """The position up to which frames may go."""
+        tail = self.tail
+        if not self._live:
+            return tail.released
+        if not self._opening.open:
+            fresh = tail.between(self._opened, self._passed)
+            self._opened = self._passed
+            if not self._opening.observe(fresh):
+                return tail.released
+        return self._passed

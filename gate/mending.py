@@ -1,0 +1,306 @@
+"""Mending: the ordered, lossless repairs of a chat attempt's frames before anything judges them.
+
+    1. fields      content as a list of parts becomes a string; a payload of several lines, or not UTF-8, becomes one line of UTF-8
+    2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD
+    3. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
+    4. role        the first frame of a choice says its role, once
+
+Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (facts and role by
+splicing, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gate.events import (
+    Complete,
+    Facts,
+    Finish,
+    FinishFact,
+    Frame,
+    Identity,
+    Mend,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    UsageReport,
+)
+from gate.openai import decode_object, encoded, tolerant_object
+from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
+
+__all__ = ["ChatMender", "merge_usage"]
+
+_TEXTS: Final[Mapping[str, type[TextDelta | ReasoningDelta | RefusalDelta]]] = {
+    "content": TextDelta,
+    "reasoning_content": ReasoningDelta,
+    "reasoning": ReasoningDelta,
+    "refusal": RefusalDelta,
+}
+_EMPTY_VALUES: Final = frozenset({b"null", b'""', b"[]", b"{}"})
+_ENVELOPE: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
+_CHOICE_OWN: Final = frozenset({"index", "delta", "finish_reason", "logprobs"})
+_RENEW: Final = (Mend.FIELDS | Mend.BYTES | Mend.TEXT).value
+
+Edit = tuple[int, int, bytes]
+
+
+class ChatMender:
+    """Mends one attempt's frames in order, and keeps its closing facts and its identity."""
+
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
+        self._roles: set[int] = set()
+        self._halves: dict[tuple[int, str], str] = {}
+        self._finishes: dict[int, FinishFact] = {}
+        self._usage: list[bytes] = []
+        self._usage_members = b""
+
+    def mend(self, frames: list[Frame]) -> list[Frame]:
+        """The frames that remain. A frame that needs nothing is passed on as it is."""
+        mended: list[Frame] = []
+        for frame in frames:
+            if frame.mend == 0 and not self._halves and self._ordinary(frame):
+                mended.append(frame)
+            elif frame.whole:
+                mended.append(self._note_whole(frame))
+            else:
+                mended += self._mend(frame)
+        return mended
+
+    def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
+        """The frames that were still held, and the facts of a complete attempt."""
+        frames = [_text_frame(choice, name, "\ufffd") for choice, name in self._halves]
+        self._halves.clear()
+        for implied in end.implied:
+            self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
+        usage = self._usage[0] if len(self._usage) == 1 else merge_usage(self._usage)
+        facts = Facts(
+            tuple(self._finishes.values()), usage, self._usage_members, frozenset(self._roles)
+        )
+        return frames, facts
+
+    def _ordinary(self, frame: Frame) -> bool:
+        """No identity to note, and every choice has said its role."""
+        roles = self._roles
+        for event in frame.events:
+            if isinstance(event, Identity) or event.choice not in roles:  # type: ignore[union-attr]
+                return False
+        return True
+
+    def _note_whole(self, frame: Frame) -> Frame:
+        """A JSON body keeps its facts; they are only noted here."""
+        for event in frame.events:
+            match event:
+                case Finish():
+                    self._finishes.setdefault(event.choice, FinishFact(event.choice, event.reason))
+                case UsageReport():
+                    self._usage.append(event.usage)
+                case Identity():
+                    self.identity = event
+                case _:
+                    pass
+        return frame
+
+    def _mend(self, frame: Frame) -> Iterator[Frame]:
+        if frame.mend & _RENEW or self._halves:
+            frame = self._renewed(frame)
+        for event in frame.events:
+            if isinstance(event, Identity):
+                self.identity = event
+        edits, kept = self._edits(frame)
+        if not kept:
+            return
+        if edits:
+            events = tuple(
+                event for event in frame.events if not isinstance(event, Finish | UsageReport)
+            )
+            data = apply_edits(frame.data, sorted(edits))
+            frame = Frame(data, events, frame.size)
+        yield frame
+
+    # ---- steps 1 and 2: encode anew -----------------------------------------------------------------
+
+    def _renewed(self, frame: Frame) -> Frame:
+        value = tolerant_object(frame.data)
+        assert value is not None, "a frame is a JSON object"
+        changed = bool(frame.mend & _RENEW)
+        for choice in value.get("choices") or ():
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            if isinstance(delta, dict):
+                changed |= self._renew_delta(int(choice.get("index") or 0), delta)
+        if not changed:
+            return frame
+        data = encoded(value)
+        events, _ = decode_object(value)
+        identity = [event for event in frame.events if isinstance(event, Identity)]
+        return Frame(data, (*events, *identity), frame.size, frame.mend)
+
+    def _renew_delta(self, choice: int, delta: dict[str, Any]) -> bool:
+        changed = False
+        if isinstance(delta.get("content"), list):
+            events, _ = decode_object({"choices": [{"index": choice, "delta": delta}]})
+            delta["content"] = "".join(
+                event.text for event in events if isinstance(event, TextDelta)
+            )
+            thinking = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+            if thinking:
+                delta["reasoning_content"] = thinking
+            changed = True
+        for name in _TEXTS:
+            text = delta.get(name)
+            if isinstance(text, str) and text:
+                delta[name] = self._joined(choice, name, text)
+                changed |= delta[name] != text
+        return changed
+
+    def _joined(self, choice: int, name: str, text: str) -> str:
+        """`text` with the half kept before it, less a half at its end."""
+        text = self._halves.pop((choice, name), "") + text
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._halves[choice, name] = text[-1]
+            text = text[:-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    # ---- steps 3 and 4: splice ----------------------------------------------------------------------
+
+    def _edits(self, frame: Frame) -> tuple[list[Edit], bool]:
+        """The splices that take the facts out of a frame, and whether anything but facts is in it."""
+        data = frame.data
+        edits: list[Edit] = []
+        top = members_of(data)
+        extras = _members(data, top, _ENVELOPE)
+        had_facts = kept = False
+        for member in top:
+            raw = data[member.value_start : member.value_end]
+            if member.key == "usage" and raw not in _EMPTY_VALUES:
+                self._usage.append(raw)
+                edits.append((member.value_start, member.value_end, b"null"))
+                had_facts = True
+            elif member.key == "choices" and raw.startswith(b"["):
+                for start, end in elements_of(data, member.value_start):
+                    if data[start:end].startswith(b"{"):
+                        fact, content = self._choice(data, start, extras, edits)
+                        had_facts, kept = had_facts or fact, kept or content
+        if had_facts and not kept and extras and not self._finished_now(frame):
+            self._usage_members = extras
+        return edits, kept or not had_facts
+
+    def _choice(
+        self, data: bytes, start: int, extras: bytes, edits: list[Edit]
+    ) -> tuple[bool, bool]:
+        """One choice: whether it held facts, and whether it holds anything else."""
+        members = members_of(data, start)
+        values = {member.key: member for member in members}
+        index = _integer(data, values.get("index"))
+        had_facts = kept = False
+        reason = values.get("finish_reason")
+        if reason is not None and data[reason.value_start : reason.value_end] not in _EMPTY_VALUES:
+            edits.append((reason.value_start, reason.value_end, b"null"))
+            self._note_finish(
+                index, data[reason.value_start : reason.value_end], members, data, extras
+            )
+            had_facts = True
+        delta = values.get("delta")
+        if delta is not None and data[delta.value_start : delta.value_end].startswith(b"{"):
+            repeated, content = self._delta(data, index, delta.value_start, edits)
+            had_facts, kept = had_facts or repeated, content
+        logprobs = values.get("logprobs")
+        if (
+            logprobs is not None
+            and data[logprobs.value_start : logprobs.value_end] not in _EMPTY_VALUES
+        ):
+            kept = True
+        return had_facts, kept
+
+    def _delta(self, data: bytes, choice: int, start: int, edits: list[Edit]) -> tuple[bool, bool]:
+        """One delta: whether its role was a repeat, and whether it holds anything but that."""
+        members = members_of(data, start)
+        names = [member.key for member in members]
+        content = any(
+            member.key != "role"
+            and data[member.value_start : member.value_end] not in _EMPTY_VALUES
+            for member in members
+        )
+        said = "role" in names and data[members[names.index("role")].value_start :][:1] == b'"'
+        if choice not in self._roles:
+            if said:
+                self._roles.add(choice)
+                return False, True
+            if content:
+                self._roles.add(choice)
+                edits += _with_role(members, names, start)
+            return False, content
+        if said:
+            begin, end = remove_member_span(members, names.index("role"), data)
+            edits.append((begin, end, b""))
+        return said, content
+
+    def _note_finish(
+        self, choice: int, raw: bytes, members: tuple[Member, ...], data: bytes, extras: bytes
+    ) -> None:
+        if choice in self._finishes:
+            return
+        (event,) = decode_object(
+            {"choices": [{"index": choice, "finish_reason": msgspec.json.decode(raw)}]}
+        )[0]
+        assert isinstance(event, Finish)
+        own = _members(data, members, _CHOICE_OWN)
+        self._finishes[choice] = FinishFact(choice, event.reason, own, extras)
+
+    def _finished_now(self, frame: Frame) -> bool:
+        return any(isinstance(event, Finish) for event in frame.events)
+
+
+def merge_usage(reports: list[bytes]) -> bytes:
+    """One usage object of several: member by member the later value wins, nothing is added up; null says nothing."""
+    merged: dict[str, Any] = {}
+    for report in reports:
+        value = tolerant_object(report)
+        if value is not None:
+            _merge(merged, value)
+    return encoded(merged) if merged else b""
+
+
+def _merge(into: dict[str, Any], value: dict[str, Any]) -> None:
+    for name, item in value.items():
+        if isinstance(item, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], item)
+        elif item is not None or name not in into:
+            into[name] = item
+
+
+def _with_role(members: tuple[Member, ...], names: list[str], start: int) -> list[Edit]:
+    """The edits that make a delta say its role."""
+    if "role" in names:
+        role = members[names.index("role")]
+        return [(role.value_start, role.value_end, b'"assistant"')]
+    return [(start + 1, start + 1, b'"role":"assistant",')]
+
+
+def _members(data: bytes, members: tuple[Member, ...], but: frozenset[str]) -> bytes:
+    """The members of an object, less those named, as `,"k":v,"k":v`."""
+    return b"".join(
+        b"," + data[member.key_start : member.value_end]
+        for member in members
+        if member.key not in but
+    )
+
+
+def _integer(data: bytes, member: Member | None) -> int:
+    if member is None:
+        return 0
+    raw = data[member.value_start : member.value_end]
+    return int(raw) if raw.isdigit() else 0
+
+
+def _text_frame(choice: int, name: str, text: str) -> Frame:
+    value = {
+        "object": "chat.completion.chunk",
+        "choices": [{"index": choice, "delta": {name: text}, "finish_reason": None}],
+    }
+    event = _TEXTS[name](choice, text)
+    return Frame(encoded(value), (event,), 0)

@@ -1,0 +1,365 @@
+"""OpenAI's chat wire shapes: one SSE payload -> one frame with its events.
+
+Two tiers. The fast one decodes a partial, typed struct with msgspec (0.4 us): only the members that something here reads. Whatever it refuses
+(lone surrogate escapes, content as a list, arguments as an object, numbers as strings, NaN, invalid UTF-8) goes through a tolerant one over
+the standard library's parser, which takes what providers really send. Either way the frame keeps the payload's own bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gate.events import (
+    AudioDelta,
+    Event,
+    Finish,
+    Frame,
+    Mend,
+    ReasoningDelta,
+    RefusalDelta,
+    RoleDelta,
+    TextDelta,
+    ToolDelta,
+    UsageReport,
+)
+from gate.failure import Failure, FailureKind, classify_error
+from gate.sse import SseEvent
+
+__all__ = [
+    "Note",
+    "decode_event",
+    "decode_object",
+    "encoded",
+    "finish_reason",
+    "frame_of",
+    "says_failure",
+    "tolerant_object",
+]
+
+
+class Note(Enum):
+    """What a payload is when it is neither a frame nor a failure."""
+
+    COMMENT = "comment"
+    DONE = "done"  # [DONE]
+    BARE_DONE = "bare_done"  # DONE in another form: the end only where a finish came
+
+
+# ---- finish reasons --------------------------------------------------------------------------------
+
+_SPELLINGS: Final = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "end": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "tool_use": "tool_calls",
+    "tool_call": "tool_calls",
+}
+_FAILED_WORDS: Final = frozenset({"abort", "aborted", "cancelled", "canceled", "failed"})
+
+
+def finish_reason(said: str) -> str:
+    """OpenAI's value for a provider's word; an unknown word stays as it is."""
+    return _SPELLINGS.get(said.lower(), said)
+
+
+def says_failure(said: str) -> bool:
+    """Whether a finish reason means that the answer failed."""
+    word = said.lower()
+    return "error" in word or word in _FAILED_WORDS
+
+
+# ---- the fast tier ---------------------------------------------------------------------------------
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Custom(msgspec.Struct):
+    name: str | None = None
+    input: str | None = None
+
+
+class _Tool(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+    custom: _Custom | None = None
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Tool] | None = None
+    function_call: _Function | None = None
+    audio: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    object: str | None = None
+    type: str | None = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    detail: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_fast: Final = msgspec.json.Decoder(_Chunk)
+_NULL: Final = msgspec.Raw(b"null")
+_BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
+_DONE_WORD: Final = re.compile(rb"\[?\s*done\s*\]?", re.IGNORECASE)
+_LONE_HALF: Final = re.compile("[\ud800-\udfff]")
+_NOTHING: Final = frozenset({b"null", b"{}", b'""', b"[]", b"false", b"0", b""})
+
+
+def decode_event(event: SseEvent) -> Frame | Failure | Note:
+    """One SSE event of a chat stream. Failure: an in-band error, or `MALFORMED`."""
+    data = event.data
+    if event.error or event.name == b"error":
+        return classify_error(_error_in(tolerant_object(data or b"")))
+    if data is None:
+        return Note.COMMENT
+    if data.startswith(b"{"):
+        return _decode(data, len(event.raw))
+    data = data.strip()
+    return _decode(data, len(event.raw)) if data.startswith(b"{") else _note(data)
+
+
+def _decode(data: bytes, size: int) -> Frame | Failure:
+    if b'"error' in data:
+        return _tolerant(data, size)
+    try:
+        chunk = _fast.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return _tolerant(data, size)
+    if chunk.object == "error" or chunk.type == "error" or chunk.detail != _NULL:
+        return _tolerant(data, size)
+    events = _events(chunk)
+    return Frame(data, tuple(events), size, _mend(data, events).value)
+
+
+def _mend(data: bytes, events: list[Event]) -> Mend:
+    mend = Mend.BYTES if b"\n" in data else Mend.NOTHING
+    for event in events:
+        if isinstance(event, RoleDelta | Finish | UsageReport):
+            return mend | Mend.FACTS
+    return mend
+
+
+def _note(data: bytes) -> Note | Failure:
+    if _DONE_WORD.fullmatch(data):
+        return Note.DONE if data == b"[DONE]" else Note.BARE_DONE
+    if not data or data.startswith(b":") or _BARE_WORD.fullmatch(data):
+        return Note.COMMENT
+    return Failure(FailureKind.MALFORMED)
+
+
+def _events(chunk: _Chunk) -> list[Event]:
+    events: list[Event] = []
+    for choice in chunk.choices or ():
+        delta, index = choice.delta, choice.index
+        if delta is not None:
+            if delta.role:
+                events.append(RoleDelta(index, delta.role))
+            if delta.content:
+                events.append(TextDelta(index, delta.content))
+            if delta.reasoning_content or delta.reasoning or delta.refusal or delta.audio != _NULL:
+                events += _rare(delta, index)
+            if delta.tool_calls or delta.function_call:
+                events += _tools(delta, index)
+        if choice.finish_reason:
+            events.append(Finish(index, finish_reason(choice.finish_reason), choice.finish_reason))
+    if chunk.usage != _NULL:
+        events.append(UsageReport(bytes(chunk.usage)))
+    return events
+
+
+def _rare(delta: _Delta, index: int) -> Iterator[Event]:
+    """The channels that an ordinary text delta does not use."""
+    reasoning = delta.reasoning_content or delta.reasoning
+    if reasoning:
+        yield ReasoningDelta(index, reasoning)
+    if delta.refusal:
+        yield RefusalDelta(index, delta.refusal)
+    if bytes(delta.audio) not in _NOTHING:
+        yield AudioDelta(index)
+
+
+def _tools(delta: _Delta, index: int) -> Iterator[ToolDelta]:
+    for tool in delta.tool_calls or ():
+        name, arguments = None, None
+        if tool.function is not None:
+            name, arguments = tool.function.name, tool.function.arguments
+        elif tool.custom is not None:
+            name, arguments = tool.custom.name, tool.custom.input
+        yield ToolDelta(index, tool.index, tool.id, name, arguments)
+    if delta.function_call is not None:
+        yield ToolDelta(index, -1, None, delta.function_call.name, delta.function_call.arguments)
+
+
+# ---- the tolerant tier -----------------------------------------------------------------------------
+
+
+def tolerant_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object in `data`, whatever its strings hold; None if it is not one. Bytes that are not UTF-8 become U+FFFD."""
+    try:
+        value = json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _tolerant(data: bytes, size: int) -> Frame | Failure:
+    value = tolerant_object(data)
+    if value is None:
+        return Failure(FailureKind.MALFORMED)
+    error = _error_in(value, required=False)
+    if error is not None:
+        return classify_error(error)
+    return frame_of(value, data, size)
+
+
+def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
+    """Events of a chunk that has been parsed already, and the `Mend` flags that it needs."""
+    mend = Mend.NOTHING
+    chunk = _Chunk(choices=[])
+    assert chunk.choices is not None
+    for choice in _items(value.get("choices")):
+        delta = choice.get("delta")
+        loose, needs = _loose_delta(delta) if isinstance(delta, Mapping) else (None, Mend.NOTHING)
+        mend |= needs
+        finish = choice.get("finish_reason")
+        chunk.choices.append(_Choice(_integer(choice.get("index")) or 0, loose, _text(finish)))
+    usage = value.get("usage")
+    if isinstance(usage, Mapping) and usage:
+        chunk.usage = msgspec.Raw(encoded(usage))
+    events = _events(chunk)
+    if any(isinstance(item, RoleDelta | Finish | UsageReport) for item in events):
+        mend |= Mend.FACTS
+    return events, mend.value
+
+
+def frame_of(value: Mapping[str, Any], data: bytes, size: int) -> Frame:
+    """A frame for a chunk that has been parsed already; `data` are its bytes."""
+    events, mend = decode_object(value)
+    if b"\n" in data or not _is_utf8(data):
+        mend |= Mend.BYTES.value
+    return Frame(data, tuple(events), size, mend)
+
+
+def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
+    mend = Mend.NOTHING
+    content, reasoning = delta.get("content"), None
+    if isinstance(content, list):
+        content, reasoning = _parts(content)
+        mend |= Mend.FIELDS
+    loose = _Delta(
+        role=_text(delta.get("role")),
+        content=_text(content),
+        reasoning_content=reasoning or _text(delta.get("reasoning_content")),
+        reasoning=_text(delta.get("reasoning")),
+        refusal=_text(delta.get("refusal")),
+        tool_calls=[_loose_tool(tool) for tool in _items(delta.get("tool_calls"))],
+        function_call=_loose_function(delta.get("function_call")),
+    )
+    if delta.get("audio"):
+        loose.audio = msgspec.Raw(b"true")
+    texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal)
+    if any(text and _LONE_HALF.search(text) for text in texts):
+        mend |= Mend.TEXT
+    return loose, mend
+
+
+def _parts(parts: list[Any]) -> tuple[str, str | None]:
+    """Typed content parts (Mistral): the text of `text` parts, and that of `thinking` parts."""
+    text, thinking = [], []
+    for part in parts:
+        if not isinstance(part, Mapping):
+            continue
+        inner = part.get("thinking")
+        thinking += [_text(piece.get("text")) or "" for piece in _items(inner)]
+        if isinstance(inner, str):
+            thinking.append(inner)
+        text.append(_text(part.get("text")) or "")
+    return "".join(text), "".join(thinking) or None
+
+
+def _loose_tool(tool: Mapping[str, Any]) -> _Tool:
+    custom = tool.get("custom")
+    function = _loose_function(tool.get("function"))
+    if function is None and isinstance(custom, Mapping):
+        function = _Function(_text(custom.get("name")), _text(custom.get("input")))
+    return _Tool(_integer(tool.get("index")), _text(tool.get("id")), function)
+
+
+def _loose_function(function: object) -> _Function | None:
+    if not isinstance(function, Mapping):
+        return None
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        arguments = encoded(arguments).decode()
+    return _Function(_text(function.get("name")), _text(arguments))
+
+
+def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
+    """The error that an event holds: a member `error...` that says something, a bare error object, or a bare `detail`."""
+    if value is None:
+        return {} if required else None
+    for name, error in value.items():
+        if name.startswith("error") and _says_something(error):
+            return error
+    if value.get("object") == "error" or value.get("type") == "error":
+        return value
+    if value.get("detail") and not value.get("choices"):
+        return {"message": "detail", "code": 422 if isinstance(value["detail"], list) else None}
+    return value if required else None
+
+
+def _says_something(error: object) -> bool:
+    return (isinstance(error, Mapping | str | list) and bool(error)) or error is True
+
+
+def _items(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def encoded(value: object) -> bytes:
+    """JSON bytes of a parsed value; half surrogates become U+FFFD, since UTF-8 has no form for them."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _LONE_HALF.sub("\ufffd", text).encode()

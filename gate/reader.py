@@ -1,0 +1,223 @@
+"""A provider's answer as bytes -> frames, progress and how it ended. Pure: clocks and sockets are the attempt runner's.
+
+`ChatStreamReader` reads an event stream, `ChatBodyReader` a JSON body; which one follows from the head (`reader_for`), never from what was asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from gate.completeness import Answer
+from gate.events import Complete, Frame, HowEnded, Identity, Mend
+from gate.failure import Failure, FailureKind
+from gate.openai import Note, decode_event, decode_object, encoded, tolerant_object
+from gate.sse import EventTooLarge, SseDecoder, SseEvent
+
+__all__ = ["AnswerReader", "ChatBodyReader", "ChatStreamReader", "Step", "reader_for"]
+
+
+class Step(NamedTuple):
+    """What one read brought: whole frames, whether any was progress, and the end if it came."""
+
+    frames: list[Frame]
+    progress: bool
+    end: HowEnded | None
+
+
+class AnswerReader(Protocol):
+    """Reads one attempt's body."""
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def pending(self) -> int:
+        """Bytes kept that are in no frame yet."""
+
+    def feed(self, data: bytes) -> Step: ...
+
+    def eof(self) -> Step:
+        """The body ended in order. The step always has an end."""
+
+
+def reader_for(
+    content_type: bytes, *, choices: int, event_bytes_max: int, body_bytes_max: int, stream: bool
+) -> AnswerReader | None:
+    """The reader for a 2xx answer, or None where such a body is no answer. `stream`: whether the caller asked for an event stream."""
+    media = content_type.split(b";", 1)[0].strip().lower()
+    if media == b"text/event-stream":
+        return ChatStreamReader(choices=choices, event_bytes_max=event_bytes_max)
+    if media == b"application/json" or media.endswith(b"+json"):
+        return ChatBodyReader(choices=choices, body_bytes_max=body_bytes_max, stream=stream)
+    return None
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+    created: int = 0
+
+
+_named: Final = msgspec.json.Decoder(_Named)
+
+
+class ChatStreamReader:
+    """SSE of chat chunks."""
+
+    def __init__(self, *, choices: int, event_bytes_max: int) -> None:
+        self.answer = Answer(choices)
+        self._sse = SseDecoder(event_bytes_max=event_bytes_max)
+        self._identified = False
+
+    @property
+    def complete(self) -> bool:
+        return self.answer.complete
+
+    @property
+    def pending(self) -> int:
+        return self._sse.pending
+
+    def feed(self, data: bytes) -> Step:
+        try:
+            events = self._sse.feed(data)
+        except EventTooLarge as error:
+            step = self._take(list(error.before))
+            end: HowEnded = Complete() if self.complete else Failure(FailureKind.MALFORMED)
+            return step if step.end else step._replace(end=end)
+        return self._take(events)
+
+    def eof(self) -> Step:
+        step = self._take(self._sse.finish())
+        return step if step.end else step._replace(end=self.answer.closed())
+
+    def _take(self, events: list[SseEvent]) -> Step:
+        frames: list[Frame] = []
+        progress = False
+        answer = self.answer
+        for event in events:
+            item = decode_event(event)
+            if isinstance(item, Frame):
+                if not self._identified:
+                    item = self._identify(item)
+                frames.append(item)
+                if answer.observe(item.events):
+                    progress = True
+                if item.mend and answer.failed:
+                    return Step(frames, progress, Failure(FailureKind.UNAVAILABLE, 502))
+            elif isinstance(item, Failure):
+                if not answer.complete:
+                    return Step(frames, progress, item)
+            elif item is Note.DONE or (item is Note.BARE_DONE and answer.finished):
+                return Step(frames, progress, answer.done())
+        return Step(frames, progress, None)
+
+    def _identify(self, frame: Frame) -> Frame:
+        """Adds the attempt's identity to the first frame that has an id."""
+        try:
+            said = _named.decode(frame.data)
+        except msgspec.MsgspecError:
+            return frame
+        if not said.id:
+            return frame
+        self._identified = True
+        return msgspec.structs.replace(
+            frame, events=(*frame.events, Identity(said.id, said.created))
+        )
+
+
+class ChatBodyReader:
+    """One JSON body: an error, or a complete answer as one frame."""
+
+    def __init__(self, *, choices: int, body_bytes_max: int, stream: bool) -> None:
+        self.complete = False
+        self._answer = Answer(choices)
+        self._body_bytes_max = body_bytes_max
+        self._stream = stream
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def pending(self) -> int:
+        return self._size
+
+    def feed(self, data: bytes) -> Step:
+        self._size += len(data)
+        if self._size > self._body_bytes_max:
+            self._parts.clear()
+            return Step([], False, Failure(FailureKind.HELD_LIMIT))
+        self._parts.append(data)
+        return Step([], False, None)
+
+    def eof(self) -> Step:
+        body = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        value = tolerant_object(body)
+        if value is None:
+            kind = FailureKind.MALFORMED if body.strip() else FailureKind.EMPTY
+            return Step([], False, Failure(kind))
+        failure = _body_error(value)
+        if failure is not None:
+            return Step([], False, failure)
+        return self._answered(value, body)
+
+    def _answered(self, value: dict[str, Any], body: bytes) -> Step:
+        chunk = _as_chunk(value)
+        events, mend = decode_object(chunk)
+        self._answer.observe(tuple(events))
+        if self._answer.failed:
+            return Step([], False, Failure(FailureKind.UNAVAILABLE, 502))
+        end = self._body_end()
+        events += end.implied if isinstance(end, Complete) else ()
+        self.complete = isinstance(end, Complete)
+        name = value.get("id")
+        if isinstance(name, str) and name:
+            created = value.get("created")
+            events.append(Identity(name, created if isinstance(created, int) else 0))
+        if not self._stream:
+            return Step(
+                [Frame(body, tuple(events), len(body), Mend.NOTHING.value, whole=True)], True, end
+            )
+        frame = Frame(encoded(chunk), tuple(events), len(body), mend | Mend.FACTS.value)
+        return Step([frame], True, end)
+
+    def _body_end(self) -> HowEnded:
+        """A body that parses whole and has content is an end by itself."""
+        if self._answer.complete:
+            return Complete()
+        if self._answer.finished:
+            return Failure(FailureKind.CUT)
+        return (
+            Failure(FailureKind.EMPTY) if self._answer.empty else Complete(self._answer.implied())
+        )
+
+
+def _body_error(value: dict[str, Any]) -> Failure | None:
+    event = decode_event(SseEvent(raw=b"", data=encoded(value), name=b"", error=False))
+    return event if isinstance(event, Failure) else None
+
+
+_MESSAGE_ONLY: Final = frozenset({"message", "index", "finish_reason"})
+
+
+def _as_chunk(value: dict[str, Any]) -> dict[str, Any]:
+    """A `chat.completion` as the one `chat.completion.chunk` that says the same: message -> delta, tool calls numbered."""
+    choices = []
+    for number, choice in enumerate(value.get("choices") or []):
+        if not isinstance(choice, dict):
+            continue
+        message = choice.get("message")
+        delta = dict(message) if isinstance(message, dict) else {}
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            delta["tool_calls"] = [
+                {"index": index, **call}
+                for index, call in enumerate(calls)
+                if isinstance(call, dict)
+            ]
+        rest = {name: item for name, item in choice.items() if name not in _MESSAGE_ONLY}
+        index = choice.get("index", number)
+        finish = choice.get("finish_reason")
+        choices.append({"index": index, "delta": delta, "finish_reason": finish, **rest})
+    return {**value, "object": "chat.completion.chunk", "choices": choices}

@@ -1,0 +1,222 @@
+"""The recovery decision: (history, positions, limits, time, draw) -> a plan, or giving up. Pure; the coordinator carries it out.
+
+    failure                                             nothing released              something released
+    408/409/429/5xx, or an in-band error like it        exact: same target, then next in-stream error
+    connect, reset, timeouts, stall, cut, malformed,    exact: next target            in-stream error
+      missing terminal, empty, unusable answer
+    the provider's 401/403, 404, context length,        next target where the route   -
+      content filter                                      falls back on it, else answer
+    other 4xx                                           answer                        -
+    a limit of ours, deadline, drain                    error                         in-stream error
+
+The first attempt is a decision too: history is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from gate.config import RecoveryConfig
+from gate.envelope import PublicError, public_error
+from gate.failure import Failure, FailureKind
+
+__all__ = ["Attempted", "GiveUp", "Next", "Situation", "Why", "decide", "last_error"]
+
+WAIT_SECONDS_MAX: Final = (
+    30.0  # a Retry-After beyond this sends the exchange to the next target at once
+)
+BACKOFF_FACTOR_MAX: Final = 32.0
+
+# Failures after which the same target may be asked again, once it has had its pause.
+_SAME_FIRST: Final = frozenset({FailureKind.UNAVAILABLE, FailureKind.RATE_LIMITED})
+# Answers: another target is asked only where the route falls back on them.
+_ANSWERS: Final = {
+    FailureKind.AUTH: "auth",
+    FailureKind.NOT_FOUND: "not_found",
+    FailureKind.CONTEXT_LENGTH: "context_length",
+    FailureKind.CONTENT_FILTER: "content_filter",
+    FailureKind.REFUSED: "",
+}
+# Reasons that no further attempt can mend.
+_FINAL: Final = frozenset(
+    {
+        FailureKind.TOTAL,
+        FailureKind.STREAM_LIMIT,
+        FailureKind.HELD_LIMIT,
+        FailureKind.FILTER_UNAVAILABLE,
+        FailureKind.QUEUE,
+        FailureKind.NO_TARGET,
+        FailureKind.BUDGET,
+        FailureKind.ABORTED,
+    }
+)
+
+
+class Why(Enum):
+    """Why no further attempt is made; for operators."""
+
+    ANSWER = "answer"
+    FINAL = "final"
+    RELEASED = "released"
+    ATTEMPTS = "attempts"
+    TARGETS = "targets"
+    TIME = "time"
+
+
+class Attempted(msgspec.Struct, frozen=True):
+    """One attempt of the history. `at`: when it ended, in seconds on the exchange's clock."""
+
+    target: int
+    failure: Failure
+    at: float
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """What a decision depends on besides the history.
+
+    `priorities`: one number per usable target, in the pool's order; `deadline`: no attempt starts after it; `draw`: a random number in
+    [0, 1) for the jitter.
+    """
+
+    priorities: tuple[int, ...]
+    released: bool
+    now: float
+    deadline: float
+    draw: float
+    recovery: RecoveryConfig
+
+
+class Next(msgspec.Struct, frozen=True):
+    """Make another attempt, at the first of `targets` that has room, after `wait_seconds`. `last`: none could follow it."""
+
+    targets: tuple[int, ...]
+    wait_seconds: float
+    last: bool
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Answer with this error."""
+
+    error: PublicError
+    why: Why
+
+
+def decide(history: Sequence[Attempted], situation: Situation) -> Next | GiveUp:
+    """The next attempt, or the error that the exchange ends with."""
+    if not history:
+        return _first(situation)
+    reason = _no_attempt(history, situation)
+    if reason is None:
+        chosen = _choose(history, situation)
+        if isinstance(chosen, Next):
+            return chosen
+        reason = chosen
+    return GiveUp(last_error(history, situation.now), reason)
+
+
+def last_error(history: Sequence[Attempted], now: float) -> PublicError:
+    """The error of the last failure that says something about the provider or the request; a 429 where every attempt was one."""
+    telling = [item for item in history if item.failure.kind is not FailureKind.BUDGET] or list(
+        history
+    )
+    limited = [item for item in history if item.failure.kind is FailureKind.RATE_LIMITED]
+    if len(limited) == len(history):
+        waits = [
+            item.at + item.failure.retry_after - now
+            for item in limited
+            if item.failure.retry_after is not None
+        ]
+        return public_error(
+            limited[-1].failure, attempts=len(history), retry_after=min(waits, default=None)
+        )
+    last = telling[-1].failure
+    if last.kind is FailureKind.RATE_LIMITED:
+        last = Failure(FailureKind.UNAVAILABLE, last.status)
+    return public_error(last, attempts=len(history))
+
+
+def _first(situation: Situation) -> Next | GiveUp:
+    targets = _by_priority(situation, frozenset())
+    if not targets:
+        return GiveUp(public_error(Failure(FailureKind.NO_TARGET), attempts=0), Why.TARGETS)
+    return Next(targets, 0.0, _is_last(1, targets, situation))
+
+
+def _no_attempt(history: Sequence[Attempted], situation: Situation) -> Why | None:
+    kind = history[-1].failure.kind
+    if kind in _FINAL:
+        return Why.FINAL
+    if situation.released:
+        return Why.RELEASED
+    if kind in _ANSWERS and _ANSWERS[kind] not in situation.recovery.fallback_on:
+        return Why.ANSWER
+    return Why.ATTEMPTS if len(history) >= situation.recovery.attempts_max else None
+
+
+def _choose(history: Sequence[Attempted], situation: Situation) -> Next | Why:
+    last = history[-1]
+    ruled_out = frozenset(item.target for item in history if item.failure.kind in _ANSWERS)
+    others = _others(history, situation, ruled_out)
+    wait = _pause(history, situation)
+    left = situation.deadline - situation.now
+    if last.failure.kind in _SAME_FIRST and (not others or _may_repeat(history, situation)):
+        patient = wait <= WAIT_SECONDS_MAX and wait < left
+        if patient:
+            return Next(
+                (last.target, *others),
+                wait,
+                _is_last(len(history) + 1, (last.target, *others), situation),
+            )
+    if not others:
+        if last.target in ruled_out:
+            return Why.TARGETS
+        others = (last.target,)
+    else:
+        wait = 0.0 if others[0] not in {item.target for item in history} else wait
+    if wait > WAIT_SECONDS_MAX or wait >= left:
+        return Why.TIME
+    return Next(others, wait, _is_last(len(history) + 1, others, situation))
+
+
+def _others(
+    history: Sequence[Attempted], situation: Situation, ruled_out: frozenset[int]
+) -> tuple[int, ...]:
+    """Every other target: those not tried yet in order of priority, then those whose failure is oldest."""
+    last = history[-1].target
+    failed_at = {item.target: number for number, item in enumerate(history)}
+    candidates = [target for target in _by_priority(situation, ruled_out) if target != last]
+    return tuple(sorted(candidates, key=lambda target: failed_at.get(target, -1)))
+
+
+def _may_repeat(history: Sequence[Attempted], situation: Situation) -> bool:
+    """Whether the same target may be asked at once again: so often in a row as the route says."""
+    target = history[-1].target
+    run = 0
+    for item in reversed(history):
+        if item.target != target:
+            break
+        run += 1
+    return run <= situation.recovery.same_target_retries
+
+
+def _pause(history: Sequence[Attempted], situation: Situation) -> float:
+    """The provider's Retry-After where it gave one, else an exponential backoff with full jitter, in seconds."""
+    last = history[-1]
+    if last.failure.retry_after is not None:
+        return max(0.0, last.at + last.failure.retry_after - situation.now)
+    factor = min(2.0 ** (len(history) - 1), BACKOFF_FACTOR_MAX)
+    return situation.recovery.backoff_seconds * factor * (0.5 + situation.draw / 2)
+
+
+def _by_priority(situation: Situation, ruled_out: frozenset[int]) -> tuple[int, ...]:
+    targets = [target for target in range(len(situation.priorities)) if target not in ruled_out]
+    return tuple(sorted(targets, key=lambda target: situation.priorities[target]))
+
+
+def _is_last(number: int, targets: tuple[int, ...], situation: Situation) -> bool:
+    """Whether no attempt could follow attempt `number`; a lone target may still be asked again."""
+    return number >= situation.recovery.attempts_max or not targets

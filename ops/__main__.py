@@ -1,0 +1,166 @@
+"""The command `tidegate` (also `python -m ops`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final
+
+import trio
+import typer
+
+from gate.config_active import inactive
+from gate.config_check import decode_config
+from gate.config_rules import ConfigInvalid
+from ops.provider import run_provider, running_provider
+from transport.configfile import Loaded, Secrets, find_config, load_config
+from transport.serve import ListenFailed, open_listener, serve
+
+USAGE: Final = 2  # exit code: bad usage or bad configuration
+
+cli: Final = typer.Typer(
+    name="tidegate",
+    help="A stream supervisor for LLM traffic: a caller never sees a broken stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tidegate {version('tidegate')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options that go before a command."""
+
+
+@cli.command("serve")
+def serve_command(
+    config: Annotated[Path | None, typer.Option(help="The configuration file (TOML).")] = None,
+    bind: Annotated[
+        str | None, typer.Option(help="HOST:PORT to listen on, instead of server.bind.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes, instead of server.workers.")
+    ] = None,
+) -> None:
+    """Run the gateway.
+
+    Without --config: $TIDEGATE_CONFIG, else ./tidegate.toml, else the provider at $OPENAI_BASE_URL (key: $OPENAI_API_KEY), else an embedded
+    demo provider.
+    """
+    server: dict[str, object] = {}
+    if bind is not None:
+        server["bind"] = bind
+    if workers is not None:
+        server["workers"] = workers
+    try:
+        loaded = find_config(config, os.environ, Path.cwd(), server=server)
+        trio.run(_serve, loaded, server, restrict_keyboard_interrupt_to_checkpoints=True)
+    except* ConfigInvalid as group:
+        _fail(*(str(error) for error in group.exceptions))
+    except* ListenFailed as group:
+        _fail(*(str(error) for error in group.exceptions))
+
+
+async def _serve(loaded: Loaded | None, server: Mapping[str, object]) -> None:
+    if loaded is not None:
+        await _listen(loaded)
+        return
+    async with running_provider() as demo:
+        await _listen(_demo_config(demo.base_url, server))
+
+
+async def _listen(loaded: Loaded) -> None:
+    listener = open_listener(loaded.config.server)
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(f"tidegate: {loaded.source}")
+    print(f"tidegate: listening on {url}; try:\n\n{_curl(url, loaded)}\n", flush=True)
+    await serve(loaded, listener)
+
+
+def _curl(url: str, loaded: Loaded) -> str:
+    model = loaded.config.models[0].alias if loaded.config.models else "MODEL"
+    key = " -H 'authorization: Bearer KEY'" if loaded.config.keys else ""
+    body = f'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    return f"  curl -N {url}/v1/chat/completions{key} -H 'content-type: application/json' \\\n    -d '{body}'"
+
+
+def _demo_config(base_url: str, server: Mapping[str, object]) -> Loaded:
+    """Two targets on the embedded provider: one that breaks its first streams, and a healthy one to recover with."""
+    raw: dict[str, object] = {
+        "server": dict(server),
+        "providers": [{"name": "demo", "base_url": base_url}],
+        "models": [
+            {"alias": "demo", "targets": [{"provider": "demo", "model": "healthy"}]},
+            {
+                "alias": "demo-broken",
+                "route": "held",
+                "targets": [
+                    {"provider": "demo", "model": "cut:12", "priority": 0},
+                    {"provider": "demo", "model": "healthy", "priority": 1},
+                ],
+            },
+        ],
+        "routes": {"held": {"hold": {"mode": "buffered"}}},
+    }
+    secrets = Secrets(keys={}, providers={}, filters={}, admin="")
+    source = (
+        "no configuration found: using the embedded demo provider (models `demo` and `demo-broken`)"
+    )
+    return Loaded(decode_config(raw), raw, secrets, source=source)
+
+
+@cli.command("check-config")
+def check_config(
+    file: Annotated[Path, typer.Argument(help="The configuration file (TOML).")],
+) -> None:
+    """Validate a configuration file offline; print every error with its path."""
+    try:
+        loaded = load_config(file, os.environ)
+    except ConfigInvalid as error:
+        _fail(str(error))
+        return
+    paths = inactive(loaded.raw)
+    if paths:
+        print("not active yet: " + ", ".join(paths))
+    print(f"{file}: ok")
+
+
+@cli.command("provider")
+def provider_command(
+    bind: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:8000",
+    script: Annotated[Path | None, typer.Option(help="A script of answers (TOML or JSON).")] = None,
+) -> None:
+    """Run the scriptable loopback provider: healthy, or broken as the model's name or a script says."""
+    trio.run(run_provider, bind, script)
+
+
+def _fail(*messages: str) -> None:
+    for message in messages:
+        print(f"tidegate: {message}", file=sys.stderr)
+    raise typer.Exit(USAGE)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""What the schema accepts and nothing acts on yet: pinned, so that it only shrinks on purpose."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from gate.config import FilterKind
+from gate.config_active import ALREADY_SO, BUILT_KINDS, NOT_ACTIVE, blocked_routes, inactive
+from gate.config_check import decode_config
+
+TARGET = {"provider": "local", "model": "m"}
+LOCAL = {"name": "local", "base_url": "http://127.0.0.1:8000/v1"}
+
+
+def tables(**more: Any) -> dict[str, Any]:
+    """A file with one provider and one model on a route of built filters, and ``more``."""
+    model = {"alias": "small", "targets": [TARGET]}
+    routes = {"default": {"filters": ["empty"]}}
+    return {"providers": [LOCAL], "models": [model], "routes": routes} | more
+
+
+def test_the_list_of_what_is_not_active_is_this_one() -> None:
+    """Whoever builds a part takes its line out, here and there."""
+    assert NOT_ACTIVE == (
+        "server.workers",
+        "server.tls_cert",
+        "server.tls_key",
+        "keys[].requests_per_minute",
+        "keys[].tokens_per_minute",
+        "keys[].exchanges_max",
+        "providers[].path",
+        "providers[].prefill",
+        "providers[].ask_usage",
+        "providers[].idempotency_header",
+        "providers[].breaker",
+        "models[].targets[].weight",
+        "models[].targets[].prefill",
+        "models[].targets[].context_tokens",
+        "routes.*.structured_output",
+        "routes.*.output_policy",
+        "routes.*.think_tags",
+        "routes.*.responses_over_chat",
+        "routes.*.hold.mode",
+        "routes.*.hold.opening_ms",
+        "routes.*.hold.tail_chars",
+        "routes.*.hold.tail_ms",
+        "routes.*.hold.over_cap",
+        "routes.*.hold.pings_commit",
+        "routes.*.clocks.chars_per_second_min",
+        "routes.*.recovery.continuation",
+        "routes.*.recovery.schema_repairs_max",
+        "routes.*.recovery.retry_budget_share",
+        "routes.*.recovery.retry_budget_floor",
+        "routes.*.recovery.seam_chars",
+        "routes.*.recovery.loop_temperature_add",
+        "filters.*",
+        "compat.buffered_error",
+        "compat.tunnel_cut",
+        "admin.key_env",
+        "admin.bind",
+        "store.url",
+        "observe.record_dir",
+        "observe.record_content",
+        "observe.record_bytes_max",
+        "observe.sample_success",
+        "observe.sample_failure",
+        "observe.otlp_endpoint",
+    )
+    assert frozenset({"empty"}) == BUILT_KINDS
+    assert set(get_args(FilterKind)) >= BUILT_KINDS
+    assert set(NOT_ACTIVE) >= set(ALREADY_SO)
+
+
+SET: list[tuple[str, dict[str, Any], str]] = [
+    ("server.workers", {"server": {"workers": 2}}, "server.workers"),
+    ("server.tls_cert", {"server": {"tls_cert": "c", "tls_key": "k"}}, "server.tls_cert"),
+    ("server.tls_key", {"server": {"tls_cert": "c", "tls_key": "k"}}, "server.tls_key"),
+    *(
+        (f"keys[].{key}", {"keys": [{"name": "a", "key_env": "A", key: 7}]}, f"keys[0].{key}")
+        for key in ("requests_per_minute", "tokens_per_minute", "exchanges_max")
+    ),
+    *(
+        (f"providers[].{key}", {"providers": [{**LOCAL, key: value}]}, f"providers[0].{key}")
+        for key, value in {
+            "path": "tunnel",
+            "prefill": "vllm",
+            "ask_usage": True,
+            "idempotency_header": True,
+            "breaker": {"failures": 1},
+        }.items()
+    ),
+    *(
+        (
+            f"models[].targets[].{key}",
+            {"models": [{"alias": "small", "targets": [TARGET, {**TARGET, key: value}]}]},
+            f"models[0].targets[1].{key}",
+        )
+        for key, value in {"weight": 2, "prefill": "vllm", "context_tokens": 8192}.items()
+    ),
+    *(
+        (
+            f"routes.*.{key}",
+            {"routes": {"default": {"filters": [], key: value}}},
+            f"routes.default.{key}",
+        )
+        for key, value in {
+            "structured_output": "check",
+            "output_policy": "strict",
+            "think_tags": True,
+            "responses_over_chat": True,
+        }.items()
+    ),
+    *(
+        (
+            f"routes.*.{part}.{key}",
+            {"routes": {"default": {"filters": []}, "a": {part: {key: value}}}},
+            f"routes.a.{part}.{key}",
+        )
+        for part, key, value in (
+            ("hold", "mode", "window"),
+            ("hold", "opening_ms", 1),
+            ("hold", "tail_chars", 1),
+            ("hold", "tail_ms", 1),
+            ("hold", "over_cap", "release"),
+            ("hold", "pings_commit", True),
+            ("clocks", "chars_per_second_min", 1.0),
+            ("recovery", "continuation", "committed"),
+            ("recovery", "schema_repairs_max", 2),
+            ("recovery", "retry_budget_share", 1.0),
+            ("recovery", "retry_budget_floor", 1),
+            ("recovery", "seam_chars", 32),
+            ("recovery", "loop_temperature_add", 0.2),
+        )
+    ),
+    ("filters.*", {"filters": {"f": {"kind": "refusal"}}}, "filters.f"),
+    *(
+        (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
+        for table, key, value in (
+            ("compat", "buffered_error", "stream"),
+            ("compat", "tunnel_cut", "end"),
+            ("admin", "key_env", "ADMIN"),
+            ("admin", "bind", "127.0.0.1:9090"),
+            ("store", "url", "valkey://a:6379/0"),
+            ("observe", "record_dir", "traces"),
+            ("observe", "record_content", "full"),
+            ("observe", "record_bytes_max", 4096),
+            ("observe", "sample_success", 1),
+            ("observe", "sample_failure", 0),
+            ("observe", "otlp_endpoint", "http://127.0.0.1:4318"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("pattern", "more", "path"), SET, ids=[row[0] for row in SET])
+def test_a_key_without_effect_is_named_where_it_is_set(
+    pattern: str, more: dict[str, Any], path: str
+) -> None:
+    """With the place of the entry, not only of the table."""
+    raw = tables(**more)
+    decode_config(raw)
+    assert pattern in NOT_ACTIVE
+    assert path in inactive(raw)
+
+
+def test_every_line_of_the_list_is_reached() -> None:
+    """A path that nothing can set would be a slip of the list."""
+    assert {row[0] for row in SET} == set(NOT_ACTIVE)
+
+
+def test_a_file_of_built_parts_is_told_nothing() -> None:
+    """Everything that works today, away from its default."""
+    raw = tables(
+        server={"bind": "[::1]:9000", "drain_seconds": 1.0, "caller_write_seconds": 5.0},
+        limits={"exchanges_max": 7},
+        keys=[{"name": "a", "key_env": "A", "models": ["small"]}],
+        routes={
+            "default": {
+                "filters": ["empty"],
+                "reasoning_field": "reasoning",
+                "hold": {"mode": "buffered", "opening_chars": 9, "reasoning": "release"},
+                "clocks": {"gap_seconds": 1.0},
+                "recovery": {"attempts_max": 2, "fallback_on": []},
+            }
+        },
+        observe={"log": "text"},
+    )
+    decode_config(raw)
+    assert inactive(raw) == ()
+
+
+def test_a_default_that_is_written_out_is_no_wish() -> None:
+    """A copied reference file sets nothing off by itself; a whole number equals its fraction."""
+    raw = tables(
+        server={"workers": 1, "tls_cert": ""},
+        providers=[{**LOCAL, "path": "normalized", "breaker": {"failures": 5, "open_seconds": 30}}],
+        observe={"sample_failure": 1},
+    )
+    assert inactive(raw) == ()
+
+
+def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
+    """To switch off what is not built changes nothing."""
+    recovery = {"continuation": "off", "schema_repairs_max": 0}
+    route = {"filters": [], "structured_output": "off", "recovery": recovery}
+    keys = [{"name": "a", "key_env": "A", "requests_per_minute": 0, "exchanges_max": 0}]
+    models = [{"alias": "small", "targets": [{**TARGET, "prefill": "none"}]}]
+    assert inactive(tables(routes={"default": route}, keys=keys, models=models)) == ()
+
+
+def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
+    """The default list of the implicit route included; a route that no model names is silent."""
+    raw = tables(routes={"idle": {"filters": ["encoding"]}})
+    assert inactive(raw) == (
+        "routes.default.filters: repetition",
+        "routes.default.filters: encoding",
+        "routes.default.filters: tool_calls",
+        "routes.default.filters: structured_output",
+    )
+
+
+def test_a_table_in_a_route_is_named_as_a_table_only() -> None:
+    """Also where it sets up the built-in kind of its own name."""
+    raw = tables(
+        routes={"default": {"filters": ["empty", "repetition", "f"]}},
+        filters={"repetition": {"kind": "repetition"}, "f": {"kind": "refusal"}},
+    )
+    assert inactive(raw) == ("filters.repetition", "filters.f")
+
+
+def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
+    """What would have to be judged first can't be: the first such table is the reason."""
+    config = decode_config(
+        tables(
+            routes={
+                "default": {"filters": ["empty", "watch", "no-secrets", "hook", "repetition"]},
+                "free": {"filters": ["empty", "watch", "own-empty", "encoding"]},
+            },
+            filters={
+                "watch": {"kind": "refusal", "gating": False},
+                "no-secrets": {"kind": "patterns", "pattern_set": "secrets"},
+                "hook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
+                "own-empty": {"kind": "empty"},
+            },
+        )
+    )
+    assert blocked_routes(config) == {"default": "no-secrets"}

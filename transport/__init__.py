@@ -1,0 +1,1 @@
+"""HTTP in and out: the only home of httpx, Quart and Hypercorn."""

@@ -1,0 +1,207 @@
+"""The ASGI callable: supervised routes and the lifespan at the edge, the QuartTrio app behind it.
+
+A supervised route can't be a Quart view: a view decides its status before its body runs, and its body runs after the view has returned. So the door is
+here: it looks at headers only, before a byte of the body is read, and writes its refusals itself; everything later is the sink's to write.
+
+`app` is what `hypercorn -k trio transport.asgi:app` serves: it reads its configuration when the lifespan starts.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from hypercorn.typing import (
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    HTTPScope,
+    LifespanScope,
+    Scope,
+)
+from quart_trio import QuartTrio
+
+from actors.context import Door, Gateway
+from actors.exchange import run_exchange
+from gate.config_active import inactive
+from gate.config_rules import ConfigInvalid
+from gate.envelope import PublicError, envelope, error_headers, refusal
+from gate.errors import BudgetExceeded
+from gate.observe import OutcomeKind
+from gate.refs import is_stable_token
+from transport.caller import AsgiCaller
+from transport.configfile import Loaded, find_config
+from transport.pages import make_pages
+from transport.runtime import open_gateway
+from transport.telemetry import LogSink, open_log
+
+__all__ = ["App", "app"]
+
+SUPERVISED: Final = frozenset({"/v1/chat/completions"})
+FORWARDED: Final = frozenset({b"openai-beta"})
+DRAIN_RETRY_AFTER: Final = 2.0  # seconds; another instance takes over meanwhile
+
+
+class Unfinished(Exception):
+    """A response that can't be finished: the server drops the connection, so that the caller sees a cut and no clean end."""
+
+
+class App:
+    """One application. `load` gives the configuration when the lifespan starts; `owns_listener`: the server's sockets are ours."""
+
+    def __init__(self, load: Callable[[], Loaded | None], *, owns_listener: bool = False) -> None:
+        self.gateway: Gateway | None = None
+        self._load = load
+        self._owns_listener = owns_listener
+        self._keys: Mapping[str, tuple[bytes, frozenset[str] | None]] = {}
+        self._header_bytes_max = 0
+        self._pages: QuartTrio | None = None
+
+    async def __call__(
+        self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in SUPERVISED:
+            await self._supervised(scope, receive, send)
+        else:
+            assert self._pages is not None, "the lifespan starts before requests come"
+            await self._pages(scope, receive, send)
+
+    # ---- lifespan --------------------------------------------------------------------------------
+
+    async def _lifespan(
+        self, scope: LifespanScope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
+        await receive()
+        try:
+            loaded = self._load()
+        except ConfigInvalid as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        if loaded is None:
+            message = "no configuration: set TIDEGATE_CONFIG or OPENAI_BASE_URL"
+            await send({"type": "lifespan.startup.failed", "message": message})
+            return
+        with self._log(loaded) as log:
+            self._warn(loaded, log)
+            async with open_gateway(loaded, log) as gateway:
+                self._begin(loaded, gateway)
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+
+    def _log(self, loaded: Loaded) -> AbstractContextManager[LogSink]:
+        limits = loaded.config.limits
+        return open_log(loaded.config.observe.log, lines_max=limits.observations_max)
+
+    def _warn(self, loaded: Loaded, log: LogSink) -> None:
+        log.say("info", "configuration", source=loaded.source)
+        paths = inactive(loaded.raw)
+        if paths:
+            log.say("warning", "not active yet: " + ", ".join(paths))
+        if not self._owns_listener:
+            log.say(
+                "warning",
+                "no write limit: a caller that does not read is never let go by this server; use `tidegate serve`",
+            )
+
+    def _begin(self, loaded: Loaded, gateway: Gateway) -> None:
+        config = loaded.config
+        self._keys = {
+            key.name: (loaded.secrets.keys[key.name].encode(), frozenset(key.models) or None)
+            for key in config.keys
+        }
+        self._header_bytes_max = config.limits.header_bytes_max
+        self._pages = make_pages(gateway, self.models_for)
+        self.gateway = gateway
+
+    # ---- the door ---------------------------------------------------------------------------------
+
+    def models_for(self, headers: Mapping[bytes, bytes]) -> frozenset[str] | PublicError | None:
+        """The aliases that the request's key may use (None: all), or the refusal. Every key is compared, in constant time each."""
+        if not self._keys:
+            return None
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        found: tuple[bytes, frozenset[str] | None] | None = None
+        for key in self._keys.values():
+            if hmac.compare_digest(key[0], given.strip()):
+                found = key
+        if found is None or scheme.lower() != b"bearer":
+            return refusal(401, "invalid_api_key")
+        return found[1]
+
+    async def _supervised(
+        self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
+        gateway = self.gateway
+        assert gateway is not None, "the lifespan starts before requests come"
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if is_stable_token(given) else gateway.world.new_id()
+        caller = AsgiCaller(receive, send)
+        refused = self._refused(scope, headers, gateway)
+        models = self.models_for(headers) if refused is None else None
+        if isinstance(models, PublicError):
+            refused, models = models, None
+        if refused is not None:
+            await _refuse(caller, refused, request_id)
+            return
+        length = headers.get(b"content-length")
+        door = Door(
+            exchange=request_id,
+            models=models,
+            content_type=headers.get(b"content-type", b"application/json"),
+            content_length=int(length) if length else None,
+            forwarded=[(name, value) for name, value in headers.items() if name in FORWARDED],
+        )
+        try:
+            outcome = await run_exchange(door, caller, gateway)
+        except BudgetExceeded as error:
+            await _refuse(caller, refusal(503, error.public_code), request_id)
+            return
+        if outcome.kind is not OutcomeKind.ABANDONED and not caller.ended:
+            raise Unfinished(outcome.code)
+
+    def _refused(
+        self, scope: HTTPScope, headers: Mapping[bytes, bytes], gateway: Gateway
+    ) -> PublicError | None:
+        """What the door refuses by headers alone."""
+        if scope["method"] != "POST":
+            return refusal(405, "method_not_allowed")
+        size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > self._header_bytes_max:
+            return refusal(431, "headers_too_large")
+        if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"", b"identity"}:
+            return refusal(415, "unsupported_encoding")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > gateway.limits.body_bytes_max:
+            return refusal(413, "body_too_large")
+        if gateway.draining:
+            return refusal(503, "draining", retry_after=DRAIN_RETRY_AFTER)
+        return None
+
+
+async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> None:
+    body = envelope(error)
+    headers = [
+        *error_headers(error),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+    ]
+    if error.status == 405:
+        headers.append((b"allow", b"POST"))
+    if error.status in {413, 431, 503}:
+        headers.append((b"connection", b"close"))
+    await caller.start(error.status, headers)
+    await caller.end(body)
+
+
+def _load_from_environment() -> Loaded | None:
+    return find_config(None, os.environ, Path.cwd())
+
+
+app: Final = App(_load_from_environment)

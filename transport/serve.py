@@ -1,0 +1,133 @@
+"""The service: our own listener, Hypercorn inside our own `trio.run`, signals, and the drain.
+
+The listener is ours because of one socket option: under Hypercorn a write to a caller that does not read can't be cancelled, and the kernel's
+`TCP_USER_TIMEOUT`, inherited by accepted connections, is what ends it (`caller_write_seconds`).
+
+SIGTERM or SIGINT: readiness and door say 503, exchanges in flight go on; at `drain_seconds` those left send their terminal; two seconds later
+the server is told to stop, with three more for what it is still writing; what hangs after that can only be a write to a caller that does not
+read, and the process exits. A second signal goes straight there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final, cast
+
+import hypercorn.trio
+import trio
+from hypercorn.config import Config
+from hypercorn.typing import Framework
+
+from actors.context import Gateway
+from gate.config import ServerConfig
+from gate.config_rules import parse_bind
+from transport.asgi import App
+from transport.configfile import Loaded
+
+__all__ = ["ListenFailed", "open_listener", "serve"]
+
+FAREWELL_SECONDS: Final = 2.0  # for terminals to be written once the drain is over
+GRACEFUL_SECONDS: Final = 3.0  # Hypercorn's own, for what it still writes
+BACKLOG: Final = 4096
+KEEP_ALIVE_SECONDS: Final = (
+    75.0  # longer than the pools of common clients and balancers keep a connection
+)
+REQUESTS_PER_CONNECTION: Final = 1_000_000_000
+
+
+class ListenFailed(Exception):
+    """The address can't be listened on."""
+
+
+def open_listener(server: ServerConfig) -> socket.socket:
+    """A listening socket at `server.bind`. Raises `ListenFailed`."""
+    host, port = parse_bind(server.bind)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            milliseconds = int(server.caller_write_seconds * 1000)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ListenFailed(f"cannot listen on {server.bind}: {error.strerror or error}") from error
+    return listener
+
+
+def _hypercorn_config(loaded: Loaded, listener: socket.socket) -> Config:
+    config = Config()
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.accesslog = None
+    config.loglevel = "WARNING"
+    config.include_server_header = False
+    config.graceful_timeout = GRACEFUL_SECONDS
+    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+    config.keep_alive_max_requests = REQUESTS_PER_CONNECTION
+    config.backlog = BACKLOG
+    config.h11_max_incomplete_size = loaded.config.limits.header_bytes_max + 8192
+    return config
+
+
+async def serve(loaded: Loaded, listener: socket.socket) -> None:
+    """Serves until a signal ends it, or the surrounding scope is cancelled. Takes the listener over."""
+    application = App(lambda: loaded, owns_listener=True)
+    config = _hypercorn_config(loaded, listener)
+    listener.detach()  # Hypercorn makes a socket of its own from the number, and closes it
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_drain_at_signal, application, loaded.config.server.drain_seconds, stop)
+        await hypercorn.trio.serve(cast(Framework, application), config, shutdown_trigger=stop.wait)
+        nursery.cancel_scope.cancel()
+
+
+async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Event) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        await anext(signals)
+        gateway = application.gateway
+        if gateway is not None and await _second_signal(signals, gateway, drain_seconds):
+            _exit_now()
+        stop.set()
+        with trio.move_on_after(GRACEFUL_SECONDS + FAREWELL_SECONDS):
+            await anext(signals)
+        _exit_now()
+
+
+async def _second_signal(signals: Any, gateway: Gateway, drain_seconds: float) -> bool:
+    """Drains; whether a second signal cut it short."""
+    gateway.draining = True
+    async with trio.open_nursery() as nursery:
+        again = _Again()
+        nursery.start_soon(again.watch, signals, nursery.cancel_scope)
+        with trio.move_on_after(drain_seconds):
+            await gateway.open.wait_empty()
+        gateway.open.shut_down()
+        with trio.move_on_after(FAREWELL_SECONDS):
+            await gateway.open.wait_empty()
+        nursery.cancel_scope.cancel()
+    return again.came
+
+
+class _Again:
+    """Whether a signal came once more."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    async def watch(self, signals: Any, scope: trio.CancelScope) -> None:
+        await anext(signals)
+        self.came = True
+        scope.cancel()
+
+
+def _exit_now() -> None:
+    """What still hangs can only be a write to a caller that does not read."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,116 @@
+"""Where observations go: one structured log line for what an operator reads, written by a thread of its own.
+
+The probe is called inside the actors, so it only puts a record into a bounded queue; a full queue drops and counts. Standard error may be a pipe that
+nobody reads: that stops the thread, never a stream.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+import structlog
+
+from gate.observe import Observation, What
+
+__all__ = ["LogSink", "open_log"]
+
+CLOSE_SECONDS: Final = 2.0  # the queue has so long to empty at the end
+_LEVELS: Final = {
+    What.EXCHANGE_ENDED: "info",
+    What.ATTEMPT_ENDED: "info",
+    What.VIOLATION: "warning",
+    What.GIVE_UP: "warning",
+    What.CRASHED: "error",
+}
+_FIELDS: Final = ("exchange", "attempt", "code", "provider", "framing", "status", "count")
+
+
+class LogSink:
+    """A probe (`observe`) and a logger for everything else; both put lines into the queue and return at once."""
+
+    def __init__(
+        self, *, lines_max: int, renderer: structlog.typing.Processor, out: TextIO
+    ) -> None:
+        self.dropped = 0
+        self._lines: queue.Queue[tuple[str, str, dict[str, Any]] | None] = queue.Queue(lines_max)
+        self._out = out
+        self._logger = structlog.wrap_logger(
+            structlog.PrintLogger(out),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                renderer,
+            ],
+        )
+
+    def observe(self, observation: Observation) -> None:
+        """Logs what an operator reads; the rest is for counters and traces."""
+        level = _LEVELS.get(observation.what)
+        if level is None:
+            return
+        values = {name: value for name in _FIELDS if (value := getattr(observation, name))}
+        values["seconds"] = round(observation.seconds, 6)
+        self.say(level, observation.what.value, **values)
+
+    def crashed(self, exchange: str, error: BaseException) -> None:
+        """A bug of ours: where it happened, by file and line; never the text of the exception, which may quote a request."""
+        self.say("error", What.CRASHED.value, exchange=exchange, errors=list(_places(error)))
+
+    def say(self, level: str, event: str, **values: Any) -> None:
+        """One line, or one more that was dropped."""
+        try:
+            self._lines.put_nowait((level, event, values))
+        except queue.Full:
+            self.dropped += 1
+
+    def run(self) -> None:
+        """The thread: until `close`."""
+        while (line := self._lines.get()) is not None:
+            level, event, values = line
+            try:
+                getattr(self._logger, level)(event, **values)
+                if self._lines.empty():
+                    self._out.flush()
+            except (OSError, ValueError):
+                self.dropped += 1  # nobody can be told: the log itself is what failed
+
+    def close(self) -> None:
+        """No more lines."""
+        try:
+            self._lines.put(None, timeout=CLOSE_SECONDS)
+        except queue.Full:
+            self.dropped += 1
+
+
+def _places(error: BaseException) -> Iterator[str]:
+    """Type, file and line of every exception in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _places(inner)
+        return
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
+    yield f"{type(error).__name__} at {place}"
+
+
+@contextmanager
+def open_log(form: str, *, lines_max: int, out: TextIO | None = None) -> Iterator[LogSink]:
+    """A log with its thread. `form`: `json` or `text`."""
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if form == "text":
+        renderer = structlog.dev.ConsoleRenderer(colors=False)
+    sink = LogSink(lines_max=lines_max, renderer=renderer, out=out or sys.stderr)
+    thread = threading.Thread(target=sink.run, name="tidegate-log", daemon=True)
+    thread.start()
+    try:
+        yield sink
+    finally:
+        sink.close()
+        thread.join(CLOSE_SECONDS)
