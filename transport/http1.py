@@ -72,9 +72,7 @@ class Answer(httpx.AsyncByteStream):
         self._over = False
         self._fault: UpstreamFault | None = None
         self._settled = False
-        self._silent_bytes = (
-            0  # read since the last body byte: of the head, or of chunk lines and trailers
-        )
+        self._silent_bytes = 0  # read since the last body byte: head, chunk lines, trailers
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -130,7 +128,6 @@ class Answer(httpx.AsyncByteStream):
                 raise UpstreamFailed(self._fault, reused=reused)
         if _transfer_codings(self.headers) not in ([], [b"chunked"]):
             raise UpstreamFailed(UpstreamFault.ENCODING, reused=reused)
-        self._silent_bytes = 0
 
     def close(self) -> None:
         """Gives the connection back if the body came to its end and both sides let it, closes it at once if not. Never waits."""
@@ -198,13 +195,14 @@ class Answer(httpx.AsyncByteStream):
         if not data:
             self._end_of_stream()
             return
+        in_head = not self.status
         try:
             self._parser.feed_data(data)
         except _PARSER_ERRORS:
             self.reusable = False
             if not self._over:
                 self._fault = UpstreamFault.PROTOCOL
-        if self._parts:
+        if self._parts or (in_head and self.status):
             self._silent_bytes = 0
             return
         self._silent_bytes += len(data)
@@ -279,9 +277,9 @@ class Http1Transport(httpx.AsyncBaseTransport):
         self, connection: Connection, request: httpx.Request, head: bytes, outgoing: Outgoing
     ) -> httpx.Response:
         """One request on one connection, which is closed unless an answer comes to own it."""
+        answer = Answer(connection, idle=self._idle, bodyless=request.method == "HEAD")
         try:
             outgoing.on_connected()
-            answer = Answer(connection, idle=self._idle, bodyless=request.method == "HEAD")
             answer.reusable = b"close" not in _tokens(request.headers.raw, b"connection")
             try:
                 for piece in _pieces(head, outgoing.body):
@@ -296,7 +294,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
                 extensions={"http_version": b"HTTP/1.1", EXTENSION: answer},
             )
         except BaseException:
-            connection.close()
+            answer.close()
             raise
 
 

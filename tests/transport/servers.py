@@ -41,8 +41,11 @@ class MemoryNet:
 
         return Wire(client, close, lambda: self.stale)
 
-    async def serve(self, *scripts: Script) -> None:
+    async def serve(
+        self, *scripts: Script, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         """One after the other; a client that leaves ends a script early."""
+        task_status.started()
         for script in scripts:
             stream = await self._accepted.receive()
             try:

@@ -72,7 +72,7 @@ async def _memory_provider(
             transport=Http1Transport(net),
         ) as provider,
     ):
-        nursery.start_soon(net.serve, *scripts)
+        await nursery.start(net.serve, *scripts)
         yield provider, net
         nursery.cancel_scope.cancel()
 
