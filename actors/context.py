@@ -62,7 +62,8 @@ class OpenExchanges:
     async def wait_empty(self) -> None:
         """Until no exchange is open."""
         while self._endings:
-            self._empty = trio.Event()
+            if self._empty.is_set():
+                self._empty = trio.Event()
             await self._empty.wait()
 
     def shut_down(self) -> None:
@@ -107,6 +108,7 @@ class Ending:
         False  # the sink has begun to write the last bytes: a disconnect is no news any more
     )
     write_began: float | None = None  # when the write that is under way began
+    written_at: float = 0.0  # when the last one ended
     stop: Callable[[], None] = lambda: None  # cancels the work, not the sink
 
     def because(self, reason: str) -> None:

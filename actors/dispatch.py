@@ -45,9 +45,9 @@ class Places:
 
     async def take(self, names: Sequence[str]) -> str:
         """Waits for a place under one of `names`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         name = self.take_nowait(names)
         if name is not None:
-            await trio.lowlevel.checkpoint_if_cancelled()
             return name
         waiter = _Waiter(names)
         self._waiters.append(waiter)

@@ -139,8 +139,8 @@ class _Evaluator:
         identity, world = self._judge.identity, self._exchange.world
         name = identity.id if identity else f"chatcmpl-{self._exchange.refs.exchange}"
         created = identity.created if identity and identity.created else world.wall()
-        request, hold = self._exchange.snapshot.request, self._exchange.pool.route.hold
-        shape = Shape(request.model, request.stream, request.include_usage, hold.ping_seconds)
+        request = self._exchange.snapshot.request
+        shape = Shape(request.model, request.stream, request.include_usage)
         await self._send(Start(n, name, created, shape))
 
     async def _release(self, n: int, frames: list[Frame]) -> None:

@@ -143,9 +143,16 @@ class _Supervisor:
                             terminal = admitted
                         else:
                             actors = _inner_actors(admitted, releases, self._sent)
+                            if admitted.snapshot.request.stream:
+                                ping_seconds = admitted.pool.route.hold.ping_seconds
+                                outer.start_soon(
+                                    sink.keep_alive, releases.clone(), ending, ping_seconds
+                                )
                             async with trio.open_nursery() as inner:
                                 for actor in actors:
                                     inner.start_soon(actor)
+                    except* trio.BrokenResourceError:
+                        pass  # whoever was to receive ended a step earlier, and says why itself
                     except* Exception as group:  # noqa: BLE001 - an actor died: the exchange still ends in an explicit terminal
                         self._gateway.crashed(door.exchange, group)
                 if not self._terminal_sent:

@@ -1,4 +1,4 @@
-"""Who is speaking, and to whom: the name of the running actor, and the one synchronous probe that observations go to."""
+"""Who is speaking: the name of the running actor."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from gate.observe import Observation, Probe
-
-__all__ = ["ACTOR", "Probe", "acting", "silent"]
+__all__ = ["ACTOR", "acting"]
 
 ACTOR: Final[ContextVar[str]] = ContextVar("ACTOR", default="")
 """The actor that the running task is, inherited by the tasks that it starts."""
@@ -23,7 +21,3 @@ def acting(name: str) -> Iterator[None]:
         yield
     finally:
         ACTOR.reset(token)
-
-
-def silent(observation: Observation) -> None:
-    """A probe that drops everything."""

@@ -17,14 +17,15 @@ from actors.ports import Caller, Headers
 from actors.probe import acting
 from gate.commit import Act, Commit, CommitBoundary, Effect
 from gate.envelope import PublicError, envelope, error_headers, refusal
-from gate.events import Release, Start, Success, Terminal, Wire
+from gate.events import Ping, Release, Start, Success, Terminal, Wire
 from gate.framing import Framing, framing_for
 from gate.sse import KEEP_ALIVE
 
-__all__ = ["Written", "run"]
+__all__ = ["Written", "keep_alive", "run"]
 
-_NEVER: Final = float("inf")
 _CLOSE: Final = (b"connection", b"close")
+
+_Rare = Start | Ping | Success | Terminal  # what is no release
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,29 @@ async def run(
         await written.send(sink.written())
 
 
+async def keep_alive(
+    wire: trio.MemorySendChannel[Wire], ending: Ending, ping_seconds: float
+) -> None:
+    """Until it is cancelled, or the sink has ended: asks for a comment whenever nothing was written for `ping_seconds`.
+
+    A task of its own, so that a stream that flows pays nothing for it.
+    """
+    with wire, acting("keep_alive"):
+        ending.written_at = trio.current_time()
+        wait = ping_seconds
+        while True:
+            await trio.sleep(wait)
+            silent = trio.current_time() - ending.written_at
+            wait = ping_seconds - silent if silent < ping_seconds else ping_seconds
+            if silent >= ping_seconds and ending.write_began is None:
+                try:
+                    wire.send_nowait(Ping())
+                except trio.WouldBlock:
+                    continue  # something is on its way already
+                except trio.BrokenResourceError:
+                    return
+
+
 class _Sink:
     """One response."""
 
@@ -73,23 +97,12 @@ class _Sink:
         return Written(name, self._status, self._code, self._attempts, self._bytes_out)
 
     async def drain(self, wire: trio.MemoryReceiveChannel[Wire]) -> None:
-        """Takes what comes and writes it; a comment where an open stream was silent for too long."""
+        """Takes what comes and writes it."""
         while self._boundary.state is not Commit.TERMINAL:
-            with trio.CancelScope() as silence:
-                await self._take(wire, silence)
-            if silence.cancelled_caught:
-                self._boundary.apply(Act.PING)
-                await self._write(KEEP_ALIVE)
-
-    async def _take(self, wire: trio.MemoryReceiveChannel[Wire], silence: trio.CancelScope) -> None:
-        while self._boundary.state is not Commit.TERMINAL:
-            if self._staged is not None and self._boundary.state is Commit.STREAM_OPEN:
-                silence.deadline = trio.current_time() + self._staged.shape.ping_seconds
             try:
                 item = await wire.receive()
             except trio.EndOfChannel:
                 item = Terminal(refusal(500, "internal_error"), 0)
-            silence.deadline = _NEVER  # a write is never cut short by the silence
             if isinstance(item, Release):
                 await self._release(wire, item)
             else:
@@ -98,15 +111,16 @@ class _Sink:
     async def _release(self, wire: trio.MemoryReceiveChannel[Wire], item: Release) -> None:
         """Joins what is there already, up to a piece, and writes once."""
         data = self._framing.release(item.frames)
-        following: Wire | None = None
+        following: _Rare | None = None
         while len(data) < PIECE_BYTES_MAX and following is None:
             try:
-                following = wire.receive_nowait()
+                after = wire.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
-            if isinstance(following, Release):
-                data += self._framing.release(following.frames)
-                following = None
+            if isinstance(after, Release):
+                data += self._framing.release(after.frames)
+            else:
+                following = after
         if data:
             await self._open_and_write(data)
         if following is not None:
@@ -119,17 +133,18 @@ class _Sink:
             await self._start()
         await self._write(data)
 
-    async def _other(self, item: Start | Success | Terminal | Release) -> None:
+    async def _other(self, item: _Rare) -> None:
         match item:
             case Start():
                 if self._boundary.apply(Act.STAGE) is Effect.STAGE:
                     self._staged = item
+            case Ping():
+                if self._boundary.apply(Act.PING) is Effect.PING:
+                    await self._write(KEEP_ALIVE)
             case Success():
                 await self._success(item)
-            case Terminal():
+            case _:
                 await self._error(item)
-            case Release():
-                raise AssertionError("a release is taken by _release")
 
     async def _success(self, item: Success) -> None:
         effect = self._boundary.apply(Act.SUCCESS)
@@ -179,8 +194,11 @@ class _Sink:
         self._ending.write_began = trio.current_time()
         await self._caller.write(data)
         self._ending.write_began = None
+        self._ending.written_at = trio.current_time()
 
     async def _end(self, data: bytes) -> None:
+        # Where the caller was seen to leave in this very step nothing terminal is written.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._bytes_out += len(data)
         self._ending.over = True  # from here on a disconnect may be the server's word for the end
         await self._caller.end(data)

@@ -25,7 +25,7 @@ class AttemptClocks:
         self._factor = config.last_candidate_factor if last else 1.0
         self._total = total
         self._kind = FailureKind.CONNECT
-        self._deadline = _NEVER
+        self._own = _NEVER  # the deadline of the clock that runs, whatever bounds it
         self._began = 0.0
         self._paused_at = 0.0
         self._progressed = False
@@ -47,7 +47,7 @@ class AttemptClocks:
     def head(self, now: float) -> float:
         """The response head has come."""
         if not self._stream:
-            return self._deadline
+            return self._deadline()
         return self._set(
             FailureKind.NO_PROGRESS, now + self._config.first_content_seconds * self._factor
         )
@@ -57,11 +57,11 @@ class AttemptClocks:
         if complete:
             if not self._complete:
                 self._complete = True
-                self._deadline = now + self._config.finish_grace_seconds
-            return self._deadline
+                self._own = now + self._config.finish_grace_seconds
+            return self._deadline()
         self._progressed = True
         if not self._stream:
-            return self._deadline
+            return self._deadline()
         return self._set(FailureKind.STALL, now + self._config.gap_seconds * self._factor)
 
     def pause(self, now: float) -> None:
@@ -70,23 +70,30 @@ class AttemptClocks:
 
     def resume(self, now: float) -> float:
         """The deadline moves by the time that the pause took; a total deadline does not."""
-        if self._kind not in {FailureKind.TOTAL, FailureKind.STREAM_LIMIT}:
-            self._deadline += now - self._paused_at
-        return self._deadline
+        self._own += now - self._paused_at
+        return self._deadline()
 
     def ran_out(self) -> HowEnded:
         """What it means that the deadline passed."""
-        return Complete() if self._complete else Failure(self._kind)
+        return Complete() if self._complete else Failure(self._earliest()[1])
 
     def fault(self, failure: Failure) -> HowEnded:
         """What a connection's failure means: nothing, once the answer was complete."""
         return Complete() if self._complete else failure
 
     def _set(self, kind: FailureKind, deadline: float) -> float:
-        self._kind, self._deadline = kind, deadline
-        if not self._progressed and self._total < self._deadline:
-            self._kind, self._deadline = FailureKind.TOTAL, self._total
+        self._kind, self._own = kind, deadline
+        return self._deadline()
+
+    def _deadline(self) -> float:
+        return self._own if self._complete else self._earliest()[0]
+
+    def _earliest(self) -> tuple[float, FailureKind]:
+        """The clock that runs out first; the total counts only until there is progress."""
+        deadline, kind = self._own, self._kind
+        if not self._progressed and self._total < deadline:
+            deadline, kind = self._total, FailureKind.TOTAL
         longest = self._config.stream_seconds_max
-        if longest and self._began + longest < self._deadline:
-            self._kind, self._deadline = FailureKind.STREAM_LIMIT, self._began + longest
-        return self._deadline
+        if longest and self._began + longest < deadline:
+            deadline, kind = self._began + longest, FailureKind.STREAM_LIMIT
+        return deadline, kind

@@ -37,7 +37,7 @@ class Answer:
         self.finished: dict[int, str] = {}
         self.progressed = False  # any progress at all
         self._content: set[int] = set()  # choices with answer content
-        self._tool: dict[int, bool] = {}  # choice -> its newest piece is a tool call
+        self._calling: set[int] = set()  # choices whose newest content is a tool call
         self._usage_behind = False  # a usage report stands behind the last content
 
     @property
@@ -54,17 +54,21 @@ class Answer:
             match event:
                 case TextDelta():
                     progress = True
-                    self._tool[event.choice] = False
-                    if event.choice not in self._content and not event.text.isspace():
-                        self._content.add(event.choice)
+                    choice = event.choice
+                    fresh = choice not in self._content or choice in self._calling
+                    if fresh and not event.text.isspace():
+                        self._content.add(choice)
+                        self._calling.discard(choice)
                 case RefusalDelta() | AudioDelta():
                     progress = True
                     self._content.add(event.choice)
                 case ReasoningDelta():
                     progress = True
                 case ToolDelta():
-                    progress = progress or bool(event.id or event.name or event.arguments)
-                    self._tool[event.choice] = True
+                    if event.id or event.name or event.arguments:
+                        progress = True
+                        self._content.add(event.choice)
+                        self._calling.add(event.choice)
                 case Finish():
                     self.finished.setdefault(event.choice, event.said)
                 case UsageReport():
@@ -77,14 +81,16 @@ class Answer:
 
     @property
     def failed(self) -> bool:
-        """Whether a choice's finish reason says failure."""
-        return any(says_failure(said) for said in self.finished.values())
+        """Whether the finish reason of a choice that was asked for says failure."""
+        return any(
+            choice < self.choices and says_failure(said) for choice, said in self.finished.items()
+        )
 
     @property
     def empty(self) -> bool:
         """Whether some choice has no answer content, and did not end with `length` or `content_filter`."""
         return any(
-            not self._has_content(choice) and self.finished.get(choice) not in _REAL_ENDS
+            choice not in self._content and self.finished.get(choice) not in _REAL_ENDS
             for choice in range(self.choices)
         )
 
@@ -94,7 +100,7 @@ class Answer:
             return Complete()
         if self.finished:
             return Failure(FailureKind.CUT)
-        if not any(self._has_content(choice) for choice in range(self.choices)):
+        if self._content.isdisjoint(range(self.choices)):
             return Failure(FailureKind.EMPTY)
         if not self._usage_behind:
             return Failure(FailureKind.MISSING_TERMINAL)
@@ -109,13 +115,12 @@ class Answer:
         """How the attempt ended when the body ended in order, without `[DONE]`."""
         if self.complete:
             return Complete()
+        if self.finished:
+            return Failure(FailureKind.CUT)
         return Failure(FailureKind.MISSING_TERMINAL if self.progressed else FailureKind.EMPTY)
 
     def _implied(self, choice: int) -> str:
-        return "tool_calls" if self._tool.get(choice) else "stop"
-
-    def _has_content(self, choice: int) -> bool:
-        return choice in self._content or (choice in self._tool and self._tool[choice])
+        return "tool_calls" if choice in self._calling else "stop"
 
     def __repr__(self) -> str:
         return f"Answer({len(self.finished)}/{self.choices} finished, content in {sorted(self._content)})"

@@ -31,6 +31,7 @@ __all__ = [
     "Identity",
     "Intake",
     "Mend",
+    "Ping",
     "Ready",
     "ReasoningDelta",
     "RefusalDelta",
@@ -244,7 +245,6 @@ class Shape(msgspec.Struct, frozen=True):
     model: str
     stream: bool
     include_usage: bool
-    ping_seconds: float
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -278,4 +278,8 @@ class Terminal(msgspec.Struct, frozen=True):
     close: bool = False
 
 
-Wire: TypeAlias = Start | Release | Success | Terminal
+class Ping(msgspec.Struct, frozen=True):
+    """The stream was silent for long; a comment may go out, if it has begun."""
+
+
+Wire: TypeAlias = Start | Release | Ping | Success | Terminal

@@ -115,7 +115,7 @@ class Opening:
 
     def _next_call(self, event: ToolDelta) -> bool:
         """Whether this piece begins another call than the one open in its choice."""
-        call: int | str | None = event.index if event.index is not None else event.id
+        call: int | str | None = event.index if event.index is not None else event.id or None
         last = self._calls.get(event.choice, call)
         self._calls[event.choice] = call if call is not None else last
         return call is not None and call != last

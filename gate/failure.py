@@ -21,6 +21,7 @@ __all__ = ["Failure", "FailureKind", "classify_error", "classify_status", "retry
 RETRY_AFTER_SECONDS_MAX: Final = (
     3600.0  # a longer wait is no plan; the value only bounds what is repeated to a caller
 )
+WORD_CHARS_MAX: Final = 128  # a code is a short word; more of it is not looked at
 ERROR_DEPTH_MAX: Final = 2  # {"error": {"error": {...}}} is read, deeper wrapping is not
 
 
@@ -71,27 +72,37 @@ class Failure(msgspec.Struct, frozen=True):
         return self.kind.value
 
 
-# The words that in-band errors use where no number is given; the first pattern that matches decides.
-_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = tuple(
-    (re.compile(pattern), status)
-    for pattern, status in (
-        (r".*timeout.*", 504),
-        (r".*overloaded.*|server_error|service_unavailable.*|unavailable_error|engine_.*", 503),
-        (r"internal_?server_?error|internal_error|api_error", 500),
-        (r"rate_?limit.*|insufficient_quota|too_many_requests|quota.*|resource_exhausted", 429),
-        (r".*context_(length|size|window).*|context_overflow|string_above_max_length", 400),
-        (r"content_(filter|policy).*|responsible_ai.*", 400),
-        (r"authentication.*|invalid_api_key|unauthori[sz]ed", 401),
-        (r"permission.*|forbidden", 403),
-        (r".*not_?found.*", 404),
-        (r"invalid_?request.*|bad_?request.*|invalid_prompt|invalid_.*|unsupported_.*", 400),
-        (r"unprocessable.*|validation_error", 422),
-    )
-)
 _CONTEXT: Final = re.compile(
-    r".*context_(length|size|window).*|context_overflow|string_above_max_length"
+    r".*context(length|size|window).*|contextoverflow|stringabovemaxlength|toomanyprompttokens"
+    r"|tokenslimitreached|(prompt|input)(is)?toolong"
 )
-_CONTENT: Final = re.compile(r"content_(filter|policy).*|responsible_ai.*")
+_CONTENT: Final = re.compile(
+    r"content(filter|policy|moderation).*|responsibleai.*|datainspection.*"
+)
+# The words that in-band errors use where no number is given, without case and separators; the first pattern that matches decides.
+_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (_CONTEXT, 400),
+    (_CONTENT, 400),
+    *(
+        (re.compile(pattern), status)
+        for pattern, status in (
+            (r".*time(d)?out.*|deadlineexceeded", 504),
+            (r".*overload.*|servererror|serviceunavailable.*|.*unavailable(error)?", 503),
+            (r"engine.*|.*capacity.*|modelnotready.*", 503),
+            (r"internal(server)?(error|exception)?|apierror", 500),
+            (r"ratelimit.*|.*quota.*|toomanyrequests|resourceexhausted|throttl.*", 429),
+            (r"billing.*|insufficient(balance|credits?|funds)|paymentrequired", 402),
+            (r"(invalid|incorrect)apikey|authentication.*|unauthenticated|unauthori[sz]ed", 401),
+            (r"permission.*|forbidden|accessdenied.*", 403),
+            (r".*notfound.*", 404),
+            (r"(request|payload|requestentity)toolarge", 413),
+            (r"unprocessable.*|validationerror", 422),
+            (r"invalid.*|badrequest.*|unsupported.*|validationexception", 400),
+            (r"tool(use|call)failed|jsonvalidatefailed|modeldecommissioned", 400),
+        )
+    ),
+)
+_SEPARATORS: Final = re.compile(r"[-_. ]")
 _PARAM: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
 _RETRIED_4XX: Final = frozenset({408, 409})
 _ANSWERS: Final = frozenset({400, 413, 422})
@@ -99,15 +110,15 @@ _ANSWERS: Final = frozenset({400, 413, 422})
 
 def classify_status(status: int, body: bytes, *, retry_after: float | None = None) -> Failure:
     """The failure that a response with a status other than 2xx is. `body` (any bytes, perhaps cut) is read for a code only."""
-    code, param = _code_and_param(_decoded(body))
+    code, param = _code_and_param(_innermost(_decoded(body)))
     return _failure(status, code, param, retry_after)
 
 
 def classify_error(error: object) -> Failure:
     """The failure that an error inside a 2xx stands for: its number, else the first word that is known, else 502."""
-    status = _stated_status(error)
-    code, param = _code_and_param(error)
-    return _failure(status, code, param, None)
+    inner = _innermost(error)
+    code, param = _code_and_param(inner)
+    return _failure(_stated_status(inner), code, param, None)
 
 
 def retry_after_seconds(value: bytes | None) -> float | None:
@@ -136,9 +147,15 @@ def _kind(status: int, code: str | None) -> FailureKind:
 
 
 def _answer_kind(code: str) -> FailureKind:
-    if _CONTEXT.fullmatch(code):
+    word = _folded(code)
+    if _CONTEXT.fullmatch(word):
         return FailureKind.CONTEXT_LENGTH
-    return FailureKind.CONTENT_FILTER if _CONTENT.fullmatch(code) else FailureKind.REFUSED
+    return FailureKind.CONTENT_FILTER if _CONTENT.fullmatch(word) else FailureKind.REFUSED
+
+
+def _folded(word: str) -> str:
+    """`RateLimitError`, `rate_limit_error` and `rate-limit-error` are one word."""
+    return _SEPARATORS.sub("", word[:WORD_CHARS_MAX].lower())
 
 
 def _stated_status(error: object) -> int:
@@ -151,8 +168,9 @@ def _stated_status(error: object) -> int:
     for name in ("code", "type"):
         word = error.get(name)
         if isinstance(word, str):
+            folded = _folded(word)
             for pattern, status in _WORDS:
-                if pattern.fullmatch(word.lower()):
+                if pattern.fullmatch(folded):
                     return status
     return 502
 
@@ -164,16 +182,20 @@ def _http_number(value: object) -> int:
     return value if good and isinstance(value, int) else 0
 
 
-def _code_and_param(error: object) -> tuple[str | None, str | None]:
-    """The provider's `code` (or, where that says nothing, its `type`) and `param`, each only if it is safe to show."""
+def _innermost(error: object) -> object:
+    """The error itself, out of the envelopes that it came in."""
     for _ in range(ERROR_DEPTH_MAX):
-        if not isinstance(error, Mapping):
-            return None, None
-        inner = error.get("error")
+        inner = error.get("error") if isinstance(error, Mapping) else None
         if not isinstance(inner, Mapping):
             break
         error = inner
-    assert isinstance(error, Mapping)
+    return error
+
+
+def _code_and_param(error: object) -> tuple[str | None, str | None]:
+    """The provider's `code` (or, where that says nothing, its `type`) and `param`, each only if it is safe to show."""
+    if not isinstance(error, Mapping):
+        return None, None
     words = [word.lower() for name in ("code", "type") if isinstance(word := error.get(name), str)]
     code = next((word for word in words if is_stable_token(word) and not word.isdigit()), None)
     param = error.get("param")

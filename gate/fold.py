@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from gate.events import Facts, FinishFact
-from gate.openai import tolerant_object
+from gate.openai import integer, items, tolerant_object
 
 __all__ = ["ChatFold"]
 
@@ -53,19 +51,22 @@ class _Choice:
 
     def _take(self, name: str, value: Any) -> None:
         if name == "tool_calls":
-            for call in value or ():
-                if isinstance(call, dict):
-                    self._call(call)
+            for call in items(value):
+                self._call(call)
+        elif name == "function_call" and isinstance(value, dict):
+            self.message[name] = _joined_function(self.message.get(name), value)
         elif value is not None or name not in self.message:
             self.message[name] = _merged(name, self.message.get(name), value)
 
-    def _call(self, call: dict[str, Any]) -> None:
+    def _call(self, call: Mapping[str, Any]) -> None:
         """By index; without one, a new id with a name opens the next call and anything else belongs to the newest."""
-        key = call.get("index")
+        key: object = call.get("index")
         if key is None:
             named = isinstance(call.get("function"), dict) and call["function"].get("name")
-            opens = (named and call.get("id") not in {None, ""}) or not self._calls
+            opens = (named and call.get("id")) or not self._calls
             key = ("unnumbered", len(self._calls)) if opens else self._newest
+        else:
+            key = integer(key)
         self._newest = key
         known = self._calls.setdefault(key, {})
         for name, value in call.items():
@@ -97,10 +98,8 @@ class ChatFold:
         """Takes in the payload of one chunk."""
         value = tolerant_object(data) or {}
         self._members |= {name: item for name, item in value.items() if name not in _OWN}
-        for choice in value.get("choices") or ():
-            if isinstance(choice, dict):
-                index = choice.get("index") or 0
-                self._choices.setdefault(index, _Choice()).add(choice)
+        for choice in items(value.get("choices")):
+            self._choices.setdefault(integer(choice.get("index")), _Choice()).add(choice)
 
     def result(self, identity: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         """The `chat.completion` of everything that was taken in."""
@@ -117,7 +116,7 @@ class ChatFold:
         }
         body |= {"model": identity["model"], "choices": choices}
         if facts.usage:
-            body["usage"] = msgspec.Raw(facts.usage)
+            body["usage"] = tolerant_object(facts.usage)
         for fact in facts.finishes:
             body |= _object(fact.event_members)
         return body | self._members | _object(facts.usage_members)
@@ -135,12 +134,12 @@ def _merged(name: str, known: Any, value: Any) -> Any:
         return known + value
     if isinstance(value, dict) and isinstance(known, dict):
         return {**known, **{key: _merged(key, known.get(key), item) for key, item in value.items()}}
-    return value
+    return known if value is None else value
 
 
-def _joined_function(known: dict[str, Any] | None, value: dict[str, Any]) -> dict[str, Any]:
+def _joined_function(known: object, value: dict[str, Any]) -> dict[str, Any]:
     """A call's function: arguments are joined, a name piece that repeats the name is no piece."""
-    joined = dict(known or {})
+    joined = dict(known) if isinstance(known, dict) else {}
     for name, item in value.items():
         if item is None:
             joined.setdefault(name, item)

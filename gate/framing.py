@@ -14,7 +14,7 @@ import msgspec
 from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
-from gate.openai import encoded, tolerant_object
+from gate.openai import encoded, integer, tolerant_object
 from gate.splice import apply_edits, members_of
 from gate.sse import DONE
 
@@ -80,7 +80,7 @@ class Identify:
     def patch(self, data: bytes) -> bytes:
         """`data`, one JSON object, with this identity."""
         head, tail = self._head, self._tail
-        if head and data.startswith(head) and data.endswith(tail):
+        if head and data.startswith(head) and data.endswith(tail, len(head) + 1):
             middle = data[len(head) : len(data) - len(tail)]
             if not _names_identity(middle):
                 return self._head_now + middle + self._tail_now
@@ -146,7 +146,7 @@ class ChatSse:
 
     def _finish(self, fact: FinishFact, *, said: bool) -> bytes:
         delta = b"{}" if said else b'{"role":"assistant","content":""}'
-        reason = msgspec.json.encode(fact.reason)
+        reason = encoded(fact.reason)
         choice = b'{"index":%d,"delta":%b,"finish_reason":%b%b}' % (
             fact.choice,
             delta,
@@ -190,7 +190,7 @@ class ChatJson:
             return self._patched(self._whole, facts)
         start = self._start
         identity = {"id": start.id, "created": start.created, "model": start.shape.model}
-        return msgspec.json.encode(self._fold.result(identity, facts))
+        return encoded(self._fold.result(identity, facts))
 
     def _patched(self, whole: Frame, facts: Facts) -> bytes:
         """A provider's own object: the identity put in, finish reasons as OpenAI spells them."""
@@ -202,11 +202,11 @@ class ChatJson:
             return body
         reasons = {fact.choice: fact.reason for fact in facts.finishes}
         value = tolerant_object(body) or {}
-        for number, choice in enumerate(value.get("choices") or ()):
-            if isinstance(choice, dict):
-                choice["finish_reason"] = reasons.get(
-                    choice.get("index", number), choice.get("finish_reason")
-                )
+        choices = [choice for choice in value.get("choices") or () if isinstance(choice, dict)]
+        for number, choice in enumerate(choices):
+            index = choice.get("index")
+            index = number if index is None else integer(index)
+            choice["finish_reason"] = reasons.get(index, choice.get("finish_reason"))
         return encoded(value)
 
     def length(self, body: bytes) -> Headers:

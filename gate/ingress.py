@@ -107,8 +107,10 @@ def _check_json(body: bytes) -> None:
 
 def _check_slowly(body: bytes) -> None:
     try:
-        json.loads(body.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=str)
+    except RecursionError as error:
+        raise RequestRefused(400, "json_too_deep") from error
+    except ValueError as error:
         raise RequestRefused(400, "invalid_json") from error
 
 
@@ -141,11 +143,9 @@ def _read(body: bytes, found: dict[str, Member]) -> ChatRequest:
 
 
 def _check_messages(body: bytes, member: Member | None) -> None:
-    if member is None or body[member.value_start : member.value_end] == b"null":
+    raw = _container(body, member, b"[")
+    if not raw:
         raise RequestRefused(400, "missing_required_parameter", param="messages")
-    raw = body[member.value_start : member.value_end]
-    if not raw.startswith(b"["):
-        raise RequestRefused(400, "invalid_type", param="messages")
     if not raw[1:-1].strip():
         raise RequestRefused(400, "invalid_value", param="messages")
 
@@ -177,20 +177,29 @@ def _choices(value: object) -> int:
 def _needs(body: bytes, found: dict[str, Member]) -> frozenset[str]:
     """The capabilities that a target must have for this request."""
     needs = set()
-    tools = found.get("tools")
-    if tools is not None and body[tools.value_start : tools.value_end][1:-1].strip() not in {
-        b"",
-        b"ul",
-    }:
+    tools = _container(body, found.get("tools"), b"[")
+    if tools[1:-1].strip():
         needs.add("tools")
-    response_format = found.get("response_format")
-    if response_format is not None:
-        raw = body[response_format.value_start : response_format.value_end]
-        if b'"json_schema"' in raw:
-            needs.add("json_schema")
+    if b'"json_schema"' in _container(body, found.get("response_format"), b"{"):
+        needs.add("json_schema")
     return frozenset(needs)
+
+
+def _container(body: bytes, member: Member | None, opener: bytes) -> bytes:
+    """The bytes of an array or object that may be absent or null: empty then."""
+    if member is None:
+        return b""
+    raw = body[member.value_start : member.value_end]
+    if raw == b"null":
+        return b""
+    if not raw.startswith(opener):
+        raise RequestRefused(400, "invalid_type", param=member.key)
+    return raw
 
 
 def _value(body: bytes, member: Member) -> Any:
     """One small value, decoded; it has been checked as JSON."""
-    return json.loads(body[member.value_start : member.value_end])
+    try:
+        return json.loads(body[member.value_start : member.value_end])
+    except ValueError as error:  # a number with more digits than an integer may have
+        raise RequestRefused(400, "invalid_value", param=member.key) from error

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from gate.events import (
     Complete,
     Facts,
@@ -29,7 +27,15 @@ from gate.events import (
     TextDelta,
     UsageReport,
 )
-from gate.openai import decode_object, encoded, tolerant_object
+from gate.openai import (
+    decode_object,
+    encoded,
+    finish_reason,
+    integer,
+    items,
+    paired,
+    tolerant_object,
+)
 from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
 
 __all__ = ["ChatMender", "merge_usage"]
@@ -73,8 +79,8 @@ class ChatMender:
 
     def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
         """The frames that were still held, and the facts of a complete attempt."""
-        frames = [_text_frame(choice, name, "\ufffd") for choice, name in self._halves]
-        self._halves.clear()
+        alone, self._halves = self._halves, {}
+        frames = self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
         usage = self._usage[0] if len(self._usage) == 1 else merge_usage(self._usage)
@@ -128,10 +134,10 @@ class ChatMender:
         value = tolerant_object(frame.data)
         assert value is not None, "a frame is a JSON object"
         changed = bool(frame.mend & _RENEW)
-        for choice in value.get("choices") or ():
-            delta = choice.get("delta") if isinstance(choice, dict) else None
+        for choice in items(value.get("choices")):
+            delta = choice.get("delta")
             if isinstance(delta, dict):
-                changed |= self._renew_delta(int(choice.get("index") or 0), delta)
+                changed |= self._renew_delta(integer(choice.get("index")), delta)
         if not changed:
             return frame
         data = encoded(value)
@@ -142,7 +148,7 @@ class ChatMender:
     def _renew_delta(self, choice: int, delta: dict[str, Any]) -> bool:
         changed = False
         if isinstance(delta.get("content"), list):
-            events, _ = decode_object({"choices": [{"index": choice, "delta": delta}]})
+            events, _ = decode_object({"choices": [{"delta": {"content": delta["content"]}}]})
             delta["content"] = "".join(
                 event.text for event in events if isinstance(event, TextDelta)
             )
@@ -163,7 +169,7 @@ class ChatMender:
         if "\ud800" <= text[-1] <= "\udbff":
             self._halves[choice, name] = text[-1]
             text = text[:-1]
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return paired(text)
 
     # ---- steps 3 and 4: splice ----------------------------------------------------------------------
 
@@ -176,7 +182,7 @@ class ChatMender:
         had_facts = kept = False
         for member in top:
             raw = data[member.value_start : member.value_end]
-            if member.key == "usage" and raw not in _EMPTY_VALUES:
+            if member.key == "usage" and raw.startswith(b"{") and raw != b"{}":
                 self._usage.append(raw)
                 edits.append((member.value_start, member.value_end, b"null"))
                 had_facts = True
@@ -198,11 +204,10 @@ class ChatMender:
         index = _integer(data, values.get("index"))
         had_facts = kept = False
         reason = values.get("finish_reason")
-        if reason is not None and data[reason.value_start : reason.value_end] not in _EMPTY_VALUES:
+        said = data[reason.value_start : reason.value_end] if reason is not None else b""
+        if reason is not None and _says(said):
             edits.append((reason.value_start, reason.value_end, b"null"))
-            self._note_finish(
-                index, data[reason.value_start : reason.value_end], members, data, extras
-            )
+            self._note_finish(index, said, members, data, extras)
             had_facts = True
         delta = values.get("delta")
         if delta is not None and data[delta.value_start : delta.value_end].startswith(b"{"):
@@ -225,7 +230,8 @@ class ChatMender:
             and data[member.value_start : member.value_end] not in _EMPTY_VALUES
             for member in members
         )
-        said = "role" in names and data[members[names.index("role")].value_start :][:1] == b'"'
+        role = members[names.index("role")] if "role" in names else None
+        said = role is not None and _says(data[role.value_start : role.value_end])
         if choice not in self._roles:
             if said:
                 self._roles.add(choice)
@@ -244,12 +250,9 @@ class ChatMender:
     ) -> None:
         if choice in self._finishes:
             return
-        (event,) = decode_object(
-            {"choices": [{"index": choice, "finish_reason": msgspec.json.decode(raw)}]}
-        )[0]
-        assert isinstance(event, Finish)
+        reason = (tolerant_object(b'{"said":%b}' % raw) or {}).get("said", "")
         own = _members(data, members, _CHOICE_OWN)
-        self._finishes[choice] = FinishFact(choice, event.reason, own, extras)
+        self._finishes[choice] = FinishFact(choice, finish_reason(paired(reason)), own, extras)
 
     def _finished_now(self, frame: Frame) -> bool:
         return any(isinstance(event, Finish) for event in frame.events)
@@ -271,6 +274,11 @@ def _merge(into: dict[str, Any], value: dict[str, Any]) -> None:
             _merge(into[name], item)
         elif item is not None or name not in into:
             into[name] = item
+
+
+def _says(raw: bytes) -> bool:
+    """Whether a value is a string with something in it."""
+    return raw.startswith(b'"') and raw != b'""'
 
 
 def _with_role(members: tuple[Member, ...], names: list[str], start: int) -> list[Edit]:

@@ -29,6 +29,7 @@ from gate.events import (
     UsageReport,
 )
 from gate.failure import Failure, FailureKind, classify_error
+from gate.splice import JsonRefused, scan_members
 from gate.sse import SseEvent
 
 __all__ = [
@@ -38,6 +39,10 @@ __all__ = [
     "encoded",
     "finish_reason",
     "frame_of",
+    "integer",
+    "is_plain",
+    "items",
+    "paired",
     "says_failure",
     "tolerant_object",
 ]
@@ -54,6 +59,7 @@ class Note(Enum):
 # ---- finish reasons --------------------------------------------------------------------------------
 
 _SPELLINGS: Final = {
+    **{word: word for word in ("stop", "length", "tool_calls", "content_filter", "function_call")},
     "eos": "stop",
     "eos_token": "stop",
     "end_turn": "stop",
@@ -124,6 +130,8 @@ class _Chunk(msgspec.Struct):
     detail: msgspec.Raw = msgspec.Raw(b"null")
 
 
+DEPTH_MAX: Final = 256  # containers in containers: a stack has to bear them several times over
+_SHALLOW_BYTES: Final = 2 * DEPTH_MAX  # less bytes nest no deeper, and are not looked at
 _fast: Final = msgspec.json.Decoder(_Chunk)
 _NULL: Final = msgspec.Raw(b"null")
 _BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
@@ -148,6 +156,8 @@ def decode_event(event: SseEvent) -> Frame | Failure | Note:
 def _decode(data: bytes, size: int) -> Frame | Failure:
     if b'"error' in data:
         return _tolerant(data, size)
+    if len(data) > _SHALLOW_BYTES and _too_deep(data):
+        return Failure(FailureKind.MALFORMED)
     try:
         chunk = _fast.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -159,7 +169,8 @@ def _decode(data: bytes, size: int) -> Frame | Failure:
 
 
 def _mend(data: bytes, events: list[Event]) -> Mend:
-    mend = Mend.BYTES if b"\n" in data else Mend.NOTHING
+    plain = b"\n" not in data and (data.isascii() or _is_utf8(data))
+    mend = Mend.NOTHING if plain else Mend.BYTES
     for event in events:
         if isinstance(event, RoleDelta | Finish | UsageReport):
             return mend | Mend.FACTS
@@ -189,8 +200,8 @@ def _events(chunk: _Chunk) -> list[Event]:
                 events += _tools(delta, index)
         if choice.finish_reason:
             events.append(Finish(index, finish_reason(choice.finish_reason), choice.finish_reason))
-    if chunk.usage != _NULL:
-        events.append(UsageReport(bytes(chunk.usage)))
+    if chunk.usage != _NULL and (usage := bytes(chunk.usage)) not in _NOTHING:
+        events.append(UsageReport(usage))
     return events
 
 
@@ -221,9 +232,11 @@ def _tools(delta: _Delta, index: int) -> Iterator[ToolDelta]:
 
 
 def tolerant_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in `data`, whatever its strings hold; None if it is not one. Bytes that are not UTF-8 become U+FFFD."""
+    """The JSON object in `data`, whatever its strings hold; None if it is not one. Bytes that are not UTF-8 become U+FFFD, numbers that are none null."""
+    if len(data) > _SHALLOW_BYTES and _too_deep(data):
+        return None
     try:
-        value = json.loads(data.decode(errors="replace"))
+        value = json.loads(data.decode(errors="replace"), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -244,12 +257,12 @@ def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
     mend = Mend.NOTHING
     chunk = _Chunk(choices=[])
     assert chunk.choices is not None
-    for choice in _items(value.get("choices")):
+    for choice in items(value.get("choices")):
         delta = choice.get("delta")
         loose, needs = _loose_delta(delta) if isinstance(delta, Mapping) else (None, Mend.NOTHING)
         mend |= needs
-        finish = choice.get("finish_reason")
-        chunk.choices.append(_Choice(_integer(choice.get("index")) or 0, loose, _text(finish)))
+        finish = paired(_text(choice.get("finish_reason")) or "")
+        chunk.choices.append(_Choice(integer(choice.get("index")), loose, finish))
     usage = value.get("usage")
     if isinstance(usage, Mapping) and usage:
         chunk.usage = msgspec.Raw(encoded(usage))
@@ -262,7 +275,7 @@ def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
 def frame_of(value: Mapping[str, Any], data: bytes, size: int) -> Frame:
     """A frame for a chunk that has been parsed already; `data` are its bytes."""
     events, mend = decode_object(value)
-    if b"\n" in data or not _is_utf8(data):
+    if b"\n" in data or not is_plain(data):
         mend |= Mend.BYTES.value
     return Frame(data, tuple(events), size, mend)
 
@@ -279,7 +292,7 @@ def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
         reasoning_content=reasoning or _text(delta.get("reasoning_content")),
         reasoning=_text(delta.get("reasoning")),
         refusal=_text(delta.get("refusal")),
-        tool_calls=[_loose_tool(tool) for tool in _items(delta.get("tool_calls"))],
+        tool_calls=[_loose_tool(tool) for tool in items(delta.get("tool_calls"))],
         function_call=_loose_function(delta.get("function_call")),
     )
     if delta.get("audio"):
@@ -297,7 +310,7 @@ def _parts(parts: list[Any]) -> tuple[str, str | None]:
         if not isinstance(part, Mapping):
             continue
         inner = part.get("thinking")
-        thinking += [_text(piece.get("text")) or "" for piece in _items(inner)]
+        thinking += [_text(piece.get("text")) or "" for piece in items(inner)]
         if isinstance(inner, str):
             thinking.append(inner)
         text.append(_text(part.get("text")) or "")
@@ -309,7 +322,8 @@ def _loose_tool(tool: Mapping[str, Any]) -> _Tool:
     function = _loose_function(tool.get("function"))
     if function is None and isinstance(custom, Mapping):
         function = _Function(_text(custom.get("name")), _text(custom.get("input")))
-    return _Tool(_integer(tool.get("index")), _text(tool.get("id")), function)
+    index = tool.get("index")
+    return _Tool(None if index is None else integer(index), _text(tool.get("id")), function)
 
 
 def _loose_function(function: object) -> _Function | None:
@@ -325,9 +339,9 @@ def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
     """The error that an event holds: a member `error...` that says something, a bare error object, or a bare `detail`."""
     if value is None:
         return {} if required else None
-    for name, error in value.items():
-        if name.startswith("error") and _says_something(error):
-            return error
+    for name in sorted(value, key=lambda name: name != "error"):
+        if name.startswith("error") and value[name]:
+            return value[name]
     if value.get("object") == "error" or value.get("type") == "error":
         return value
     if value.get("detail") and not value.get("choices"):
@@ -335,11 +349,8 @@ def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
     return value if required else None
 
 
-def _says_something(error: object) -> bool:
-    return (isinstance(error, Mapping | str | list) and bool(error)) or error is True
-
-
-def _items(value: object) -> list[Mapping[str, Any]]:
+def items(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; nothing where there is no list."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
@@ -347,8 +358,24 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def integer(value: object) -> int:
+    """An index or a time as the provider gave it; 0 where it is no whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _too_deep(data: bytes) -> bool:
+    if data.count(b"{") + data.count(b"[") <= DEPTH_MAX:
+        return False
+    try:
+        scan_members(data, depth_max=DEPTH_MAX, members_max=len(data))
+    except JsonRefused:
+        return True
+    return False
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether JSON that the tolerant tier took is UTF-8, and surely free of NaN and Infinity."""
+    return b"NaN" not in data and b"Infinity" not in data and _is_utf8(data)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -359,7 +386,11 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
+def paired(text: str) -> str:
+    """`text` with halves of a surrogate pair that stand side by side made one character, and every other half U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def encoded(value: object) -> bytes:
     """JSON bytes of a parsed value; half surrogates become U+FFFD, since UTF-8 has no form for them."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return _LONE_HALF.sub("\ufffd", text).encode()
+    return paired(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()

@@ -12,7 +12,17 @@ import msgspec
 from gate.completeness import Answer
 from gate.events import Complete, Frame, HowEnded, Identity, Mend
 from gate.failure import Failure, FailureKind
-from gate.openai import Note, decode_event, decode_object, encoded, tolerant_object
+from gate.openai import (
+    Note,
+    decode_event,
+    decode_object,
+    encoded,
+    integer,
+    is_plain,
+    items,
+    paired,
+    tolerant_object,
+)
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = ["AnswerReader", "ChatBodyReader", "ChatStreamReader", "Step", "reader_for"]
@@ -55,8 +65,8 @@ def reader_for(
 
 
 class _Named(msgspec.Struct):
-    id: str = ""
-    created: int = 0
+    id: str | None = None
+    created: Any = None
 
 
 _named: Final = msgspec.json.Decoder(_Named)
@@ -121,9 +131,8 @@ class ChatStreamReader:
         if not said.id:
             return frame
         self._identified = True
-        return msgspec.structs.replace(
-            frame, events=(*frame.events, Identity(said.id, said.created))
-        )
+        identity = Identity(said.id, integer(said.created))
+        return msgspec.structs.replace(frame, events=(*frame.events, identity))
 
 
 class ChatBodyReader:
@@ -150,7 +159,7 @@ class ChatBodyReader:
         return Step([], False, None)
 
     def eof(self) -> Step:
-        body = b"".join(self._parts)
+        body = b"".join(self._parts).removeprefix(b"\xef\xbb\xbf")
         self._parts.clear()
         self._size = 0
         value = tolerant_object(body)
@@ -165,6 +174,7 @@ class ChatBodyReader:
     def _answered(self, value: dict[str, Any], body: bytes) -> Step:
         chunk = _as_chunk(value)
         events, mend = decode_object(chunk)
+        as_it_is = not self._stream and mend & _RENEW == 0 and is_plain(body)
         self._answer.observe(tuple(events))
         if self._answer.failed:
             return Step([], False, Failure(FailureKind.UNAVAILABLE, 502))
@@ -173,13 +183,9 @@ class ChatBodyReader:
         self.complete = isinstance(end, Complete)
         name = value.get("id")
         if isinstance(name, str) and name:
-            created = value.get("created")
-            events.append(Identity(name, created if isinstance(created, int) else 0))
-        if not self._stream:
-            return Step(
-                [Frame(body, tuple(events), len(body), Mend.NOTHING.value, whole=True)], True, end
-            )
-        frame = Frame(encoded(chunk), tuple(events), len(body), mend | Mend.FACTS.value)
+            events.append(Identity(paired(name), integer(value.get("created"))))
+        data = body if as_it_is else encoded(chunk)
+        frame = Frame(data, tuple(events), len(body), mend | Mend.FACTS.value, whole=as_it_is)
         return Step([frame], True, end)
 
     def _body_end(self) -> HowEnded:
@@ -198,26 +204,24 @@ def _body_error(value: dict[str, Any]) -> Failure | None:
     return event if isinstance(event, Failure) else None
 
 
+_RENEW: Final = (Mend.FIELDS | Mend.TEXT).value  # a body that needs it is mended as a chunk
 _MESSAGE_ONLY: Final = frozenset({"message", "index", "finish_reason"})
 
 
 def _as_chunk(value: dict[str, Any]) -> dict[str, Any]:
     """A `chat.completion` as the one `chat.completion.chunk` that says the same: message -> delta, tool calls numbered."""
     choices = []
-    for number, choice in enumerate(value.get("choices") or []):
-        if not isinstance(choice, dict):
-            continue
+    for number, choice in enumerate(items(value.get("choices"))):
         message = choice.get("message")
         delta = dict(message) if isinstance(message, dict) else {}
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             delta["tool_calls"] = [
-                {"index": index, **call}
-                for index, call in enumerate(calls)
-                if isinstance(call, dict)
+                {"index": index, **call} for index, call in enumerate(items(calls))
             ]
         rest = {name: item for name, item in choice.items() if name not in _MESSAGE_ONLY}
-        index = choice.get("index", number)
+        index = choice.get("index")
+        index = number if index is None else index
         finish = choice.get("finish_reason")
         choices.append({"index": index, "delta": delta, "finish_reason": finish, **rest})
     return {**value, "object": "chat.completion.chunk", "choices": choices}

@@ -14,7 +14,7 @@ The first attempt is a decision too: history is empty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -26,10 +26,8 @@ from gate.failure import Failure, FailureKind
 
 __all__ = ["Attempted", "GiveUp", "Next", "Situation", "Why", "decide", "last_error"]
 
-WAIT_SECONDS_MAX: Final = (
-    30.0  # a Retry-After beyond this sends the exchange to the next target at once
-)
-BACKOFF_FACTOR_MAX: Final = 32.0
+WAIT_SECONDS_MAX: Final = 30.0  # a target that asks for a longer Retry-After is out
+BACKOFF_SECONDS_MAX: Final = 8.0  # a caller waits for each of them
 
 # Failures after which the same target may be asked again, once it has had its pause.
 _SAME_FIRST: Final = frozenset({FailureKind.UNAVAILABLE, FailureKind.RATE_LIMITED})
@@ -124,7 +122,7 @@ def last_error(history: Sequence[Attempted], now: float) -> PublicError:
         history
     )
     limited = [item for item in history if item.failure.kind is FailureKind.RATE_LIMITED]
-    if len(limited) == len(history):
+    if len(limited) == len(telling):
         waits = [
             item.at + item.failure.retry_after - now
             for item in limited
@@ -143,7 +141,7 @@ def _first(situation: Situation) -> Next | GiveUp:
     targets = _by_priority(situation, frozenset())
     if not targets:
         return GiveUp(public_error(Failure(FailureKind.NO_TARGET), attempts=0), Why.TARGETS)
-    return Next(targets, 0.0, _is_last(1, targets, situation))
+    return Next(targets, 0.0, situation.recovery.attempts_max == 1)
 
 
 def _no_attempt(history: Sequence[Attempted], situation: Situation) -> Why | None:
@@ -158,42 +156,55 @@ def _no_attempt(history: Sequence[Attempted], situation: Situation) -> Why | Non
 
 
 def _choose(history: Sequence[Attempted], situation: Situation) -> Next | Why:
-    last = history[-1]
-    ruled_out = frozenset(item.target for item in history if item.failure.kind in _ANSWERS)
-    others = _others(history, situation, ruled_out)
-    wait = _pause(history, situation)
-    left = situation.deadline - situation.now
-    if last.failure.kind in _SAME_FIRST and (not others or _may_repeat(history, situation)):
-        patient = wait <= WAIT_SECONDS_MAX and wait < left
-        if patient:
-            return Next(
-                (last.target, *others),
-                wait,
-                _is_last(len(history) + 1, (last.target, *others), situation),
-            )
-    if not others:
-        if last.target in ruled_out:
-            return Why.TARGETS
-        others = (last.target,)
-    else:
-        wait = 0.0 if others[0] not in {item.target for item in history} else wait
-    if wait > WAIT_SECONDS_MAX or wait >= left:
-        return Why.TIME
-    return Next(others, wait, _is_last(len(history) + 1, others, situation))
+    targets = _usable(history, situation)
+    if not targets:
+        return Why.TARGETS
+    for wait, wanted in _wishes(targets, history, situation):
+        if situation.now + wait < situation.deadline:
+            last = len(history) + 1 >= situation.recovery.attempts_max
+            ready = [
+                target for target in wanted if _asked_for(target, history, situation.now) <= wait
+            ]
+            return Next(tuple(ready), wait, last)
+    return Why.TIME
 
 
-def _others(
-    history: Sequence[Attempted], situation: Situation, ruled_out: frozenset[int]
-) -> tuple[int, ...]:
-    """Every other target: those not tried yet in order of priority, then those whose failure is oldest."""
+def _wishes(
+    targets: Sequence[int], history: Sequence[Attempted], situation: Situation
+) -> Iterator[tuple[float, Sequence[int]]]:
+    """(seconds to wait, targets) in order of preference."""
     last = history[-1].target
+    fresh = [target for target in targets if all(item.target != target for item in history)]
+    if last in targets and _may_repeat(history, situation):
+        others = fresh or [target for target in targets if target != last]
+        yield _pause(last, history, situation), [last, *others]
+    if fresh:
+        yield 0.0, fresh
+    else:
+        # Every target has failed: the round begins anew, with the one that is ready first.
+        again = sorted(targets, key=lambda target: _asked_for(target, history, situation.now))
+        yield _pause(again[0], history, situation), again
+
+
+def _usable(history: Sequence[Attempted], situation: Situation) -> tuple[int, ...]:
+    """Targets that may be asked (again): those not tried yet in order of priority, then those whose failure is oldest."""
+    out = frozenset(item.target for item in history if _rules_out(item, situation.deadline))
     failed_at = {item.target: number for number, item in enumerate(history)}
-    candidates = [target for target in _by_priority(situation, ruled_out) if target != last]
+    candidates = _by_priority(situation, out)
     return tuple(sorted(candidates, key=lambda target: failed_at.get(target, -1)))
 
 
+def _rules_out(item: Attempted, deadline: float) -> bool:
+    """Whether a failure takes its target out of this exchange: an answer, or a Retry-After that nobody waits for."""
+    wait = item.failure.retry_after
+    impatient = wait is not None and wait > min(WAIT_SECONDS_MAX, deadline - item.at)
+    return impatient or item.failure.kind in _ANSWERS
+
+
 def _may_repeat(history: Sequence[Attempted], situation: Situation) -> bool:
-    """Whether the same target may be asked at once again: so often in a row as the route says."""
+    """Whether the same target is asked before the next one: so often in a row as the route says, and only where a pause may help."""
+    if history[-1].failure.kind not in _SAME_FIRST:
+        return False
     target = history[-1].target
     run = 0
     for item in reversed(history):
@@ -203,20 +214,21 @@ def _may_repeat(history: Sequence[Attempted], situation: Situation) -> bool:
     return run <= situation.recovery.same_target_retries
 
 
-def _pause(history: Sequence[Attempted], situation: Situation) -> float:
-    """The provider's Retry-After where it gave one, else an exponential backoff with full jitter, in seconds."""
-    last = history[-1]
-    if last.failure.retry_after is not None:
-        return max(0.0, last.at + last.failure.retry_after - situation.now)
-    factor = min(2.0 ** (len(history) - 1), BACKOFF_FACTOR_MAX)
-    return situation.recovery.backoff_seconds * factor * (0.5 + situation.draw / 2)
+def _pause(target: int, history: Sequence[Attempted], situation: Situation) -> float:
+    """Seconds until `target` is asked again: its Retry-After, or a backoff with full jitter where that is longer."""
+    backoff = situation.recovery.backoff_seconds * 2.0 ** (len(history) - 1)
+    jitter = situation.draw * min(BACKOFF_SECONDS_MAX, backoff)
+    return max(jitter, _asked_for(target, history, situation.now))
+
+
+def _asked_for(target: int, history: Sequence[Attempted], now: float) -> float:
+    """Seconds that the target's newest Retry-After has still to go."""
+    for item in reversed(history):
+        if item.target == target:
+            return max(0.0, item.at + (item.failure.retry_after or 0.0) - now)
+    return 0.0
 
 
 def _by_priority(situation: Situation, ruled_out: frozenset[int]) -> tuple[int, ...]:
     targets = [target for target in range(len(situation.priorities)) if target not in ruled_out]
     return tuple(sorted(targets, key=lambda target: situation.priorities[target]))
-
-
-def _is_last(number: int, targets: tuple[int, ...], situation: Situation) -> bool:
-    """Whether no attempt could follow attempt `number`; a lone target may still be asked again."""
-    return number >= situation.recovery.attempts_max or not targets

@@ -197,7 +197,9 @@ async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> No
     if error.status in {413, 431, 503}:
         headers.append((b"connection", b"close"))
     await caller.start(error.status, headers)
-    await caller.end(body)
+    await caller.write(body)
+    await caller.discard()
+    await caller.end()
 
 
 def _load_from_environment() -> Loaded | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
+import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPResponseStartEvent
 
 from actors.ports import BodyPart, Disconnected, Headers
 
 __all__ = ["AsgiCaller"]
+
+LINGER_SECONDS: Final = 2.0  # a caller that is still writing then is cut off
 
 
 class AsgiCaller:
@@ -17,17 +20,26 @@ class AsgiCaller:
     def __init__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         self._receive = receive
         self._send = send
+        self._body_over = trio.Event()
         self.started = False
         self.ended = False
 
     async def receive(self) -> BodyPart | Disconnected:
         """The next part of the body, or that the caller has left. After a normal end the server says so as well."""
         message = await self._receive()
-        if message["type"] == "http.request":
-            return BodyPart(
-                bytes(message.get("body", b"")), last=not message.get("more_body", False)
-            )
-        return Disconnected()
+        if message["type"] != "http.request":
+            self._body_over.set()
+            return Disconnected()
+        last = not message.get("more_body", False)
+        if last:
+            self._body_over.set()
+        return BodyPart(bytes(message.get("body", b"")), last=last)
+
+    async def discard(self) -> None:
+        """Reads the rest of a refused body and forgets it, for so long as `end` would wait for it."""
+        with trio.move_on_after(LINGER_SECONDS):
+            while not self._body_over.is_set():
+                await self.receive()
 
     async def start(self, status: int, headers: Headers) -> None:
         """Status and header fields; the server sends them with the first bytes of the body."""
@@ -40,6 +52,15 @@ class AsgiCaller:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
-        """The last bytes of the body."""
+        """The last bytes of the body.
+
+        While the caller still writes its own (a refusal), the connection is held open for a moment more: closed at once, the kernel would answer
+        the rest with a reset, and the caller would never read what it was told. Somebody has to go on receiving meanwhile.
+        """
+        if not self._body_over.is_set():
+            await self.write(data)
+            data = b""
+            with trio.move_on_after(LINGER_SECONDS):
+                await self._body_over.wait()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
         self.ended = True

@@ -63,7 +63,7 @@ class Answer(httpx.AsyncByteStream):
         self.headers: list[tuple[bytes, bytes]] = []
         self.reusable = True  # our side lets the connection survive
         self._connection = connection
-        self._receive = connection.wire.stream.receive_some
+        self._receive = connection.wire.receive
         self._idle = idle
         self._bodyless = bodyless
         self._header_bytes = 0

@@ -7,9 +7,11 @@ makes a provider stop generating); nobody ever waits for a connection (limits be
 from __future__ import annotations
 
 import collections
+import os
 import select
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,13 +31,14 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """An open byte stream, with the two things that a trio stream doesn't offer.
+    """An open byte stream, with the three things that a trio stream doesn't offer.
 
-    `close` closes it at once, without waiting. `is_stale` tells of an idle one whether anything has come on it (bytes, EOF or
+    `receive` gives the bytes of one read, `b""` at the end (trio.BrokenResourceError as a stream's). `close` closes it at once, without waiting. `is_stale` tells of an idle one whether anything has come on it (bytes, EOF or
     an error): nothing may come between two requests, so it can't be used again.
     """
 
     stream: trio.abc.Stream
+    receive: Callable[[int], Awaitable[bytes | bytearray]]
     close: Callable[[], None]
     is_stale: Callable[[], bool]
 
@@ -151,7 +154,19 @@ def tcp_connector(tls_context: ssl.SSLContext | None) -> Connect:
 
 
 def _plain_wire(stream: trio.SocketStream) -> Wire:
-    return Wire(stream, stream.socket.close, lambda: _is_readable(stream.socket))
+    socket = stream.socket
+
+    async def receive(size: int) -> bytes:
+        # Waits first: most reads find nothing there yet, and a checkpoint is owed in any case.
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(socket.fileno())
+                with suppress(BlockingIOError):
+                    return os.read(socket.fileno(), size)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    return Wire(stream, receive, socket.close, lambda: _is_readable(socket))
 
 
 async def _tls_wire(stream: trio.SocketStream, host: str, context: ssl.SSLContext) -> Wire:
@@ -162,7 +177,7 @@ async def _tls_wire(stream: trio.SocketStream, host: str, context: ssl.SSLContex
     def is_stale() -> bool:
         return secured.pending() > 0 or _is_readable(stream.socket)
 
-    return Wire(secured, stream.socket.close, is_stale)
+    return Wire(secured, secured.receive_some, stream.socket.close, is_stale)
 
 
 def _is_readable(sock: trio.socket.SocketType) -> bool:

@@ -7,11 +7,10 @@ deadlines are the actor's.
 
 from __future__ import annotations
 
-import http.cookiejar
 import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import httpx
 
@@ -67,12 +66,12 @@ class HttpProvider:
             )
             transport = Http1Transport(tcp_connector(tls))
         self.transport = transport
-        self._client = httpx.AsyncClient(
+        self._urls: dict[str, httpx.URL] = {}  # one per endpoint
+        self._client = _Client(
             transport=transport,
             trust_env=False,
             follow_redirects=False,
-            timeout=None,  # noqa: S113 - the actor's clocks cancel us
-            cookies=_NoCookies(),
+            timeout=None,  # the actor's clocks cancel us
         )
 
     def __repr__(self) -> str:
@@ -113,7 +112,7 @@ class HttpProvider:
         try:
             outgoing = httpx.Request(
                 "POST",
-                self._url.copy_with(raw_path=self._base_path + request.path.encode("ascii")),
+                self._url_of(request.path),
                 headers=self._head(request),
                 stream=httpx.ByteStream(b""),
                 extensions={EXTENSION: Outgoing(request.body, on_connected)},
@@ -127,6 +126,13 @@ class HttpProvider:
         outgoing.extensions.clear()
         response.next_request = None
         return answer
+
+    def _url_of(self, path: str) -> httpx.URL:
+        url = self._urls.get(path)
+        if url is None:
+            url = self._url.copy_with(raw_path=self._base_path + path.encode("ascii"))
+            self._urls[path] = url
+        return url
 
     def _head(self, request: UpstreamRequest) -> list[tuple[bytes, bytes]]:
         ours = [
@@ -174,11 +180,26 @@ class Attempt:
         self._answer.close()
 
 
-class _NoCookies(http.cookiejar.CookieJar):
+class _NoCookies(httpx.Cookies):
     """Keeps none: nothing would send them, and they would pile up."""
 
-    def extract_cookies(self, response: object, request: object) -> None:
-        """Takes nothing."""
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Takes nothing, and so doesn't parse either."""
+
+
+class _Client(httpx.AsyncClient):
+    """The ordinary client, less its cookies."""
+
+    @property
+    def cookies(self) -> httpx.Cookies:
+        return _NO_COOKIES
+
+    @cookies.setter
+    def cookies(self, cookies: object) -> None:
+        raise AttributeError("this client keeps no cookies")
+
+
+_NO_COOKIES: Final = _NoCookies()
 
 
 def _parse_base_url(base_url: str) -> httpx.URL:

@@ -26,6 +26,7 @@ from gate.config import ServerConfig
 from gate.config_rules import parse_bind
 from transport.asgi import App
 from transport.configfile import Loaded
+from transport.quick_send import quick_send
 
 __all__ = ["ListenFailed", "open_listener", "serve"]
 
@@ -83,7 +84,10 @@ async def serve(loaded: Loaded, listener: socket.socket) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_drain_at_signal, application, loaded.config.server.drain_seconds, stop)
-        await hypercorn.trio.serve(cast(Framework, application), config, shutdown_trigger=stop.wait)
+        with quick_send():
+            await hypercorn.trio.serve(
+                cast(Framework, application), config, shutdown_trigger=stop.wait
+            )
         nursery.cancel_scope.cancel()
 
 

@@ -64,4 +64,4 @@ def combine(verdicts: Iterable[Verdict], *, newest: int) -> Verdict:
 
 
 def _rank(violation: Violated) -> tuple[int, int, str]:
-    return violation.position, -_SEVERITY[violation.failure.kind], violation.code
+    return -_SEVERITY[violation.failure.kind], violation.position, violation.code

@@ -39,7 +39,7 @@ class MemoryNet:
             client.send_stream.close()
             client.receive_stream.close()
 
-        return Wire(client, close, lambda: self.stale)
+        return Wire(client, client.receive_some, close, lambda: self.stale)
 
     async def serve(
         self, *scripts: Script, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

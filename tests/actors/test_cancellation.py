@@ -1,0 +1,283 @@
+"""The cancellation explorer: one fault at every scheduler step of a few whole exchanges, and after each run nothing is left and nothing illegal was written.
+
+A run is repeated with the fault one step later until it ends before the fault is due. A step is counted when a task begins it and when it ends it: between
+the two lies everything that a task does at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+import trio
+import trio.testing
+
+from actors.context import Gateway
+from actors.exchange import run_exchange
+from gate.config import LimitsConfig
+from gate.errors import UpstreamFault
+from gate.observe import Outcome, OutcomeKind
+from tests.doubles import (
+    DONE,
+    ROLE,
+    STOP,
+    Answer,
+    Read,
+    RecordingCaller,
+    Records,
+    ScriptedProvider,
+    SlowCaller,
+    cut,
+    door,
+    fails,
+    gateway,
+    healthy,
+    left_behind,
+    refuses,
+    request,
+    says,
+    text,
+    thought,
+)
+
+SEEDS: Final = (0, 1)
+BIG: Final = "x" * 30_000  # one frame of it is more than a piece
+LATE_CUT: Final = Read(fault=UpstreamFault.CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a caller gets when nothing strikes: its answer text, and the code that ends it (empty: success)."""
+
+    script: Callable[[], list[list[Answer]]]
+    said: str
+    code: str = ""
+    caller: Callable[[], RecordingCaller] = RecordingCaller
+    stream: bool = True
+    rivals: int = 0
+    """Other exchanges that want the same, single place."""
+
+
+SCENARIOS: Final = {
+    "healthy": Scenario(lambda: [[healthy("Hel", "lo", every=0.1)]], "Hello"),
+    "at once": Scenario(lambda: [[says(ROLE + text("Hello") + STOP + DONE)]], "Hello"),
+    "recovered": Scenario(
+        lambda: [
+            [says(ROLE, thought("hm"), then=[LATE_CUT])],
+            [refuses(503), healthy("Hel", "lo")],
+        ],
+        "Hello",
+    ),
+    "cut": Scenario(lambda: [[cut("Hel", "lo")]], "Hello", code="stream_cut"),
+    "slow caller": Scenario(
+        lambda: [[healthy(*"abcdefgh", BIG, "z", every=0.1)]],
+        "abcdefgh" + BIG + "z",
+        caller=lambda: SlowCaller(seconds=0.7),
+    ),
+    "json": Scenario(
+        lambda: [[healthy("Hel", BIG)]],
+        "Hel" + BIG,
+        caller=lambda: RecordingCaller(request(stream=False)),
+        stream=False,
+    ),
+    "queued": Scenario(
+        lambda: [[healthy("Hel", "lo", every=0.1) for _ in range(3)]], "Hello", rivals=2
+    ),
+}
+
+
+@dataclass
+class Run:
+    """One run of a scenario, while it goes on and after it."""
+
+    gate: Gateway
+    caller: RecordingCaller
+    records: Records
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    outcome: Outcome | None = None
+    rivals: list[Outcome] = field(default_factory=list)
+    struck_at: float | None = None
+
+
+Strike = Callable[[Run], None]
+
+
+class Striker(trio.abc.Instrument):
+    """Strikes at the k-th step that is counted."""
+
+    def __init__(self, run: Run, strike: Strike, step: int) -> None:
+        self._run = run
+        self._strike = strike
+        self._left = step
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._count()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._count()
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._run.struck_at = trio.current_time()
+            self._strike(self._run)
+
+
+def seed_scheduler(seed: int) -> None:
+    """Makes the order of tasks that may run a function of `seed`. The only use of trio's private names: its own tests do the same."""
+    names = vars(importlib.import_module("trio._core._run"))
+    assert {"_ALLOW_DETERMINISTIC_SCHEDULING", "_r"} <= names.keys(), "trio has renamed its seams"
+    names["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    names["_r"].seed(seed)
+
+
+def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run:
+    """The scenario with a strike at this step; raises where a task is left, or where the instrument was thrown out for an error of its own."""
+    records = Records()
+    limits = LimitsConfig(exchanges_max=1 if scenario.rivals else 64)
+    providers = [ScriptedProvider(*answers) for answers in scenario.script()]
+    run = Run(
+        gateway(*providers, limits=limits, concurrency=1, records=records),
+        scenario.caller(),
+        records,
+    )
+    striker = Striker(run, strike, step)
+
+    async def rival(number: int) -> None:
+        run.rivals.append(await run_exchange(door(f"rival-{number}"), RecordingCaller(), run.gate))
+
+    async def main() -> None:
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        with trio.fail_after(3600):
+            async with trio.open_nursery() as nursery:
+                for number in range(scenario.rivals):
+                    nursery.start_soon(rival, number)
+                trio.lowlevel.add_instrument(striker)
+                with run.scope:
+                    run.outcome = await run_exchange(door(), run.caller, run.gate)
+                trio.lowlevel.remove_instrument(striker)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+    seed_scheduler(seed)
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return run
+
+
+def explore(scenario: Scenario, strike: Strike, seed: int) -> Iterator[Run]:
+    """Every run that was struck, after the checks that hold for each."""
+    for step in itertools.count(1):
+        run = run_once(scenario, strike, step=step, seed=seed)
+        assert run.records.crashes == [], step
+        assert left_behind(run.gate) == [], step
+        assert_legal(run, scenario)
+        if run.struck_at is None:
+            assert step > 50, "the scenario has hardly begun"
+            assert run.outcome is not None
+            assert run.outcome.code == scenario.code
+            return
+        yield run
+
+
+def assert_legal(run: Run, scenario: Scenario) -> None:
+    """What the caller got is the beginning of one legal response; with a terminal if it was ended, and without one if not."""
+    caller, data = run.caller, run.caller.received
+    assert caller.starts <= 1
+    assert caller.ended or not data or caller.status == 200
+    if run.outcome is not None:
+        assert run.outcome.ledger.used == 0
+        assert run.outcome.bytes_out == len(data) * (run.outcome.kind is not OutcomeKind.ABANDONED)
+    if caller.status != 200 or not scenario.stream:
+        assert not data or caller.ended
+        return
+    assert data.endswith(b"\n\n") or not data
+    assert scenario.said.startswith(caller.text)
+    errors = data.count(b'data: {"error"')
+    assert errors + data.count(DONE) == caller.ended
+    assert not errors or b'data: {"error"' in data.rstrip().rpartition(b"\n\n")[2]
+    assert DONE not in data or (data.endswith(DONE) and caller.text == scenario.said)
+
+
+every_scenario = pytest.mark.parametrize("name", SCENARIOS)
+every_seed = pytest.mark.parametrize("seed", SEEDS)
+
+
+def rivals_finished(run: Run) -> bool:
+    """Whoever waited behind the one that was struck got a whole answer."""
+    return [each.kind for each in run.rivals] == [OutcomeKind.SUCCESS] * len(run.rivals)
+
+
+@pytest.mark.slow
+@every_seed
+@every_scenario
+def test_an_exchange_cancelled_at_any_step_leaves_nothing_behind(name: str, seed: int) -> None:
+    """The server may cancel it from outside, whenever it likes."""
+    scenario = SCENARIOS[name]
+    for run in explore(scenario, lambda run: run.scope.cancel(), seed):
+        assert rivals_finished(run)
+        assert len(run.rivals) == scenario.rivals
+
+
+@pytest.mark.slow
+@every_seed
+@every_scenario
+def test_a_caller_may_leave_at_any_step(name: str, seed: int) -> None:
+    """Nothing more is written, and the provider's connection closes in the same moment."""
+    scenario = SCENARIOS[name]
+    for run in explore(scenario, lambda run: run.caller.leave(), seed):
+        assert rivals_finished(run)
+        assert run.outcome is not None
+        if run.caller.ended:
+            assert run.outcome.code == scenario.code
+            continue
+        assert (run.outcome.kind, run.outcome.code) == (OutcomeKind.ABANDONED, "caller_gone")
+        assert all(at <= (run.struck_at or 0.0) for at, _ in run.caller.writes)
+        assert upstream_closed_in_time(run)
+
+
+def upstream_closed_in_time(run: Run) -> bool:
+    """Every attempt of the exchange that was struck was over when its caller left."""
+    return all(
+        asked.closed_at <= (run.struck_at or 0.0)
+        for target in run.gate.pools["small"].targets
+        if isinstance(target.provider, ScriptedProvider)
+        for asked in target.provider.asked
+        if asked.headers[b"x-request-id"] == b"ex-1"
+    )
+
+
+@pytest.mark.slow
+@every_seed
+@every_scenario
+def test_a_drain_that_ends_at_any_step_still_gives_one_terminal(name: str, seed: int) -> None:
+    """The answer as it would have been, or the error that says why not."""
+    scenario = SCENARIOS[name]
+    for run in explore(scenario, lambda run: run.gate.open.shut_down(), seed):
+        assert run.outcome is not None
+        assert run.caller.ended
+        assert run.outcome.code in {scenario.code, "shutdown"}
+        if run.outcome.code == "shutdown":
+            assert run.caller.status in {200, 503}
+            assert run.caller.code == "shutdown"
+
+
+def test_the_explorer_notices_a_task_that_is_left() -> None:
+    """A strike that cancels too little: the check after the run is what tells."""
+    scenario = SCENARIOS["healthy"]
+
+    def leak(run: Run) -> None:
+        run.gate.dispatch.exchanges.taken["exchange"] += 1
+
+    with pytest.raises(AssertionError, match="Places"):
+        list(explore(scenario, leak, seed=0))
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    """A step that fails can be looked at again."""
+    scenario = SCENARIOS["recovered"]
+    runs = [run_once(scenario, lambda run: run.scope.cancel(), step=200, seed=7) for _ in "ab"]
+    assert runs[0].caller.writes == runs[1].caller.writes
+    assert runs[0].struck_at == runs[1].struck_at

@@ -1,0 +1,72 @@
+"""Binding a body to a target: its model, and not one other byte."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.binding import bind_model
+from gate.ingress import read_chat_request
+
+BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"}],"x":1,"x":2 }\n'
+
+
+def bound(body: bytes, model: str) -> bytes:
+    """The body as the provider gets it; the announced length is the real one."""
+    slices, size = bind_model(body, read_chat_request(body, depth_max=64).model_at, model)
+    whole = b"".join(slices)
+    assert len(whole) == size
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("model", "written"),
+    [
+        ("Qwen/Qwen3-8B", b'"Qwen/Qwen3-8B"'),
+        ('a"b\\c', b'"a\\"b\\\\c"'),
+        ("modèle", '"modèle"'.encode()),
+        ("small", b'"small"'),
+    ],
+)
+def test_only_the_value_of_the_top_level_model_changes(model: str, written: bytes) -> None:
+    """White space, number spelling, duplicate names and a nested `model` stay."""
+    assert bound(BODY, model) == BODY.replace(b'\t"small"', b"\t" + written)
+
+
+def test_binding_copies_nothing() -> None:
+    """The slices look into the caller's body, so a large one costs no second copy."""
+    slices, _ = bind_model(BODY, read_chat_request(BODY, depth_max=64).model_at, "m")
+    views = [piece for piece in slices if isinstance(piece, memoryview)]
+    assert [view.obj for view in views] == [BODY, BODY]
+    assert all(view.obj is BODY for view in views)
+
+
+names = st.text(max_size=3).filter(lambda name: name not in {"model", "messages", "n", "tools"})
+values = st.recursive(
+    st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    before=st.dictionaries(names, values, max_size=3),
+    after=st.dictionaries(names, values, max_size=3),
+    indent=st.sampled_from([None, 0, 2]),
+    model=st.text(min_size=1, max_size=8),
+)
+def test_all_other_bytes_are_kept_in_any_body(
+    before: dict[str, object], after: dict[str, object], indent: int | None, model: str
+) -> None:
+    """Seen as bytes around the value, and as a parser sees it."""
+    members = {**before, "model": "S-m-a-l-l", "messages": [1], **after}
+    body = json.dumps(members, indent=indent).encode()
+    head, tail = body.split(b'"S-m-a-l-l"')
+    result = bound(body, model)
+    assert result.startswith(head)
+    assert result.endswith(tail)
+    assert json.loads(result[len(head) : len(result) - len(tail)]) == model
+    assert json.loads(result) == {**members, "model": model}

@@ -1,0 +1,38 @@
+"""Stable tokens, and ids that a replay makes again."""
+
+from __future__ import annotations
+
+import pytest
+
+from gate.refs import ExchangeId, Refs, is_stable_token
+
+
+@pytest.mark.parametrize("token", ["a", "0", "rate_limited", "openai.rebuilt.1", "a:b-c", "x" * 128])
+def test_a_stable_token_is_short_and_plain(token: str) -> None:
+    """It may stand in a log, in a label and in an answer."""
+    assert is_stable_token(token)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 129, "A", "a b", "a\n", "ä", "a/b", "a\x00", '"', "٣", None, 5, b"a", ["a"]]
+)
+def test_anything_else_is_no_stable_token(text: object) -> None:
+    """Not even with one line end behind it."""
+    assert not is_stable_token(text)
+
+
+def test_ids_count_from_one_in_the_order_they_are_asked_for() -> None:
+    """Attempts and plans each have their own count."""
+    refs = Refs(ExchangeId("ex-7"))
+    assert [refs.attempt(), refs.plan(), refs.plan(), refs.attempt()] == [1, "ex-7.1", "ex-7.2", 2]
+
+
+def test_the_same_exchange_gets_the_same_ids_again() -> None:
+    """Nothing random is in them."""
+    first, second = Refs(ExchangeId("ex")), Refs(ExchangeId("ex"))
+    assert [first.plan() for _ in range(3)] == [second.plan() for _ in range(3)]
+
+
+def test_refs_name_their_exchange() -> None:
+    """For whoever reads a log."""
+    assert repr(Refs(ExchangeId("ex-7"))) == "Refs('ex-7')"
