@@ -79,11 +79,15 @@ def whole(said: str | None, *, finish: str | None = "stop") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What one read of the body brings: bytes, or a fault, after so many seconds. The end of the script is the end of the body."""
+    """What one read of the body brings: bytes, or a fault, after so many seconds. The end of the script is the end of the body.
+
+    `meanwhile` is called in the very step in which the read returns.
+    """
 
     data: bytes = b""
     after: float = 0.0
     fault: UpstreamFault | None = None
+    meanwhile: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class ScriptedResponse:
         read = self._reads.pop(0)
         await trio.sleep(read.after)
         self._asked.reads += 1
+        read.meanwhile()
         if read.fault is not None:
             raise UpstreamFailed(read.fault)
         return read.data

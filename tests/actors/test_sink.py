@@ -12,6 +12,7 @@ import trio.testing
 
 from actors import sink
 from actors.context import Ending
+from actors.evaluator import PIECE_BYTES_MAX
 from actors.sink import Written
 from gate.envelope import refusal
 from gate.events import (
@@ -92,7 +93,7 @@ async def test_releases_that_are_there_already_are_written_together() -> None:
 async def test_what_is_joined_into_one_write_is_bounded() -> None:
     """A piece of 20 KiB is written before the next release is taken."""
     caller = RecordingCaller()
-    big = words("x" * sink.PIECE_BYTES_MAX)
+    big = words("x" * PIECE_BYTES_MAX)
     await write(caller, STARTED, big, words("a"), words("b"), Success(FACTS, 1))
     assert [len(data) > 20_000 for _, data in caller.writes] == [True, False, False]
     assert caller.text.endswith("ab")

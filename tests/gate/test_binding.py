@@ -40,11 +40,10 @@ def test_binding_copies_nothing() -> None:
     """The slices look into the caller's body, so a large one costs no second copy."""
     slices, _ = bind_model(BODY, read_chat_request(BODY, depth_max=64).model_at, "m")
     views = [piece for piece in slices if isinstance(piece, memoryview)]
-    assert [view.obj for view in views] == [BODY, BODY]
-    assert all(view.obj is BODY for view in views)
+    assert [view.obj is BODY for view in views] == [True, True]
 
 
-names = st.text(max_size=3).filter(lambda name: name not in {"model", "messages", "n", "tools"})
+names = st.text(max_size=3).filter(lambda name: name != "n")  # it would be read
 values = st.recursive(
     st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
