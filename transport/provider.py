@@ -14,8 +14,9 @@ from typing import Final, Self
 
 import httpx
 
-from actors.ports import Headers, UpstreamRequest
+from actors.ports import UpstreamRequest, UpstreamResponse
 from gate.errors import UpstreamFailed, UpstreamFault
+from transport.decoding import DecodedResponse, coding_of, decoder_for
 from transport.http1 import EXTENSION, Answer, Http1Transport, Outgoing
 from transport.pool import client_tls, tcp_connector
 
@@ -160,15 +161,21 @@ class Attempt:
         self._on_connected = on_connected
         self._answer: Answer | None = None
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> UpstreamResponse:
         request, self._request = self._request, None  # its body is not ours to keep
         assert request is not None
         answer = await self._provider.send(request, self._on_connected)
-        if answer.has_body and _is_encoded(answer.headers):
+        codings = coding_of(answer.headers) if answer.has_body else ()
+        if not codings:
+            self._answer = answer
+            return answer
+        try:
+            decoded = DecodedResponse(answer, decoder_for(codings))
+        except UpstreamFailed:
             answer.close()
-            raise UpstreamFailed(UpstreamFault.ENCODING)
+            raise
         self._answer = answer
-        return answer
+        return decoded
 
     async def __aexit__(
         self,
@@ -230,13 +237,3 @@ def _static_headers(headers: Mapping[str, str], api_key: str | None) -> dict[byt
         ):
             raise ValueError("a static header is malformed or reserved")
     return {name.encode("ascii"): value.strip().encode("ascii") for name, value in fields.items()}
-
-
-def _is_encoded(headers: Headers) -> bool:
-    """The body would have to be decoded before it can be read (RFC 9110, 8.4)."""
-    values = [value for name, value in headers if name == b"content-encoding"]
-    return any(
-        coding.strip().lower() not in {b"", b"identity"}
-        for value in values
-        for coding in value.split(b",")
-    )
