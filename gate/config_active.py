@@ -32,8 +32,6 @@ class Place(msgspec.Struct, frozen=True):
 # that ends in ``*`` means the tables themselves.
 NOT_ACTIVE: Final[tuple[str, ...]] = (
     "server.workers",
-    "server.tls_cert",
-    "server.tls_key",
     "keys[].requests_per_minute",
     "keys[].tokens_per_minute",
     "keys[].exchanges_max",

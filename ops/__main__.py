@@ -88,7 +88,8 @@ async def _serve(loaded: Loaded | None, server: Mapping[str, object]) -> None:
 async def _listen(loaded: Loaded) -> None:
     listener = open_listener(loaded.config.server)
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if loaded.config.server.tls_cert else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     print(f"tidegate: {loaded.source}")
     print(f"tidegate: listening on {url}; try:\n\n{_curl(url, loaded)}\n", flush=True)
     await serve(loaded, listener)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import sys
 from typing import Any, Final, cast
 
@@ -44,7 +45,9 @@ class ListenFailed(Exception):
 
 
 def open_listener(server: ServerConfig) -> socket.socket:
-    """A listening socket at `server.bind`. Raises `ListenFailed`."""
+    """A listening socket at `server.bind`. Raises `ListenFailed`, for a certificate that can't be used as well."""
+    if server.tls_cert:
+        _check_certificate(server)
     host, port = parse_bind(server.bind)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -62,6 +65,15 @@ def open_listener(server: ServerConfig) -> socket.socket:
     return listener
 
 
+def _check_certificate(server: ServerConfig) -> None:
+    """Fails at the start, with a sentence, rather than inside the server."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(server.tls_cert, server.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or str(error)
+        raise ListenFailed(f"cannot use server.tls_cert with server.tls_key: {reason}") from error
+
+
 def _hypercorn_config(loaded: Loaded, listener: socket.socket) -> Config:
     config = Config()
     config.bind = [f"fd://{listener.fileno()}"]
@@ -72,6 +84,9 @@ def _hypercorn_config(loaded: Loaded, listener: socket.socket) -> Config:
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.keep_alive_max_requests = REQUESTS_PER_CONNECTION
     config.backlog = BACKLOG
+    server = loaded.config.server
+    if server.tls_cert:
+        config.certfile, config.keyfile = server.tls_cert, server.tls_key
     config.h11_max_incomplete_size = loaded.config.limits.header_bytes_max + 8192
     return config
 

@@ -25,8 +25,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
     """Whoever builds a part takes its line out, here and there."""
     assert NOT_ACTIVE == (
         "server.workers",
-        "server.tls_cert",
-        "server.tls_key",
         "keys[].requests_per_minute",
         "keys[].tokens_per_minute",
         "keys[].exchanges_max",
@@ -75,8 +73,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
 
 SET: list[tuple[str, dict[str, Any], str]] = [
     ("server.workers", {"server": {"workers": 2}}, "server.workers"),
-    ("server.tls_cert", {"server": {"tls_cert": "c", "tls_key": "k"}}, "server.tls_cert"),
-    ("server.tls_key", {"server": {"tls_cert": "c", "tls_key": "k"}}, "server.tls_key"),
     *(
         (f"keys[].{key}", {"keys": [{"name": "a", "key_env": "A", key: 7}]}, f"keys[0].{key}")
         for key in ("requests_per_minute", "tokens_per_minute", "exchanges_max")
