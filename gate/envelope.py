@@ -124,12 +124,17 @@ def sentence(code: str) -> str:
 
 
 def refusal(
-    status: int, code: str, *, param: str | None = None, retry_after: float | None = None
+    status: int,
+    code: str,
+    *,
+    param: str | None = None,
+    retry_after: float | None = None,
+    retry: bool | None = None,
 ) -> PublicError:
-    """An error that the gate itself gives before any attempt."""
+    """An error that the gate itself gives, before any attempt or for a reason that no attempt can mend."""
     if status in {429, 503} and retry_after is None:
         retry_after = DEFAULT_RETRY_AFTER
-    return PublicError(status, _TYPES.get(status, "run_error"), code, param, retry_after)
+    return PublicError(status, _TYPES.get(status, "run_error"), code, param, retry_after, retry)
 
 
 def public_error(

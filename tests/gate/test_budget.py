@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -215,3 +215,4 @@ class Ledgers(RuleBasedStateMachine):
 
 
 TestLedgers = Ledgers.TestCase
+TestLedgers.settings = settings(max_examples=40, stateful_step_count=25)

@@ -165,6 +165,12 @@ def test_a_refusal_that_knows_better_when_to_come_again_says_so() -> None:
     assert refusal(429, "rate_limited", retry_after=30.0).retry_after == 30.0
 
 
+def test_a_failure_of_the_gate_after_attempts_asks_for_no_more_of_them() -> None:
+    """Like any other 5xx that has no Retry-After."""
+    error = refusal(500, "internal_error", retry=False)
+    assert headers_of(error)[b"x-should-retry"] == b"false"
+
+
 def test_a_refused_key_names_the_scheme() -> None:
     """RFC 9110 asks for the challenge with a 401, and for none elsewhere."""
     assert headers_of(refusal(401, "invalid_api_key"))[b"www-authenticate"] == b"Bearer"

@@ -228,6 +228,10 @@ def test_a_word_stands_for_a_status_in_any_spelling(word: str, status: int) -> N
         ({"code": "content_filter", "type": None}, 400, FailureKind.CONTENT_FILTER),
         ({"code": "invalid_api_key"}, 401, FailureKind.AUTH),
         ({"code": "insufficient_balance"}, 402, FailureKind.UNUSABLE),
+        ({"code": 399}, 502, FailureKind.UNAVAILABLE),
+        ({"code": 400}, 400, FailureKind.REFUSED),
+        ({"code": 599}, 599, FailureKind.UNAVAILABLE),
+        ({"code": 600}, 502, FailureKind.UNAVAILABLE),
         ({"code": True}, 502, FailureKind.UNAVAILABLE),
         ({"code": 200}, 502, FailureKind.UNAVAILABLE),
         ({"code": 1301}, 502, FailureKind.UNAVAILABLE),
@@ -257,7 +261,8 @@ def test_an_in_band_error_keeps_its_code_and_param() -> None:
 def test_a_word_without_end_costs_no_more_than_a_short_one() -> None:
     """Only its beginning is looked at, so a hostile provider can't make the table work."""
     assert classify_error({"code": "contextlength" * 50_000 + "\n"}).status == 400
-    assert classify_error({"code": "x" * 200 + "timeout"}).status == 502
+    assert classify_error({"code": "x" * 121 + "timeout"}).status == 504
+    assert classify_error({"code": "x" * 122 + "timeout"}).status == 502
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 from gate.refs import ExchangeId, Refs, is_stable_token
 
 
-@pytest.mark.parametrize("token", ["a", "0", "rate_limited", "openai.rebuilt.1", "a:b-c", "x" * 128])
+@pytest.mark.parametrize(
+    "token", ["a", "0", "rate_limited", "openai.rebuilt.1", "a:b-c", "x" * 128]
+)
 def test_a_stable_token_is_short_and_plain(token: str) -> None:
     """It may stand in a log, in a label and in an answer."""
     assert is_stable_token(token)
