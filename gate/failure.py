@@ -7,6 +7,7 @@ kept only where they are safe to show.
 
 from __future__ import annotations
 
+import email.utils
 import re
 from collections.abc import Mapping
 from enum import Enum
@@ -121,11 +122,33 @@ def classify_error(error: object) -> Failure:
     return _failure(_stated_status(inner), code, param, None)
 
 
-def retry_after_seconds(value: bytes | None) -> float | None:
-    """A `Retry-After` field in seconds (RFC 9110 section 10.2.3, delay-seconds), bounded; None where it is absent or not a number."""
+def retry_after_seconds(
+    value: bytes | None, *, milliseconds: bytes | None = None, wall: float = 0.0
+) -> float | None:
+    """A `Retry-After` field in seconds (RFC 9110 section 10.2.3), bounded; None where it is absent or neither a number nor a date.
+
+    `milliseconds` is a `retry-after-ms` field, which is finer and so comes first; `wall` is the Unix time that a date is measured from.
+    """
+    finer = _number(milliseconds)
+    seconds = _number(value) if finer is None else finer / 1000
+    if seconds is None and value is not None:
+        seconds = _seconds_to(value, wall)
+    return None if seconds is None else min(seconds, RETRY_AFTER_SECONDS_MAX)
+
+
+def _number(value: bytes | None) -> float | None:
     if value is None or not re.fullmatch(rb"\s*\d{1,9}(\.\d{1,9})?\s*", value):
         return None
-    return min(float(value), RETRY_AFTER_SECONDS_MAX)
+    return float(value)
+
+
+def _seconds_to(date: bytes, wall: float) -> float | None:
+    """Seconds from `wall` to an HTTP date; one that has passed is now."""
+    try:
+        moment = email.utils.parsedate_to_datetime(date.decode("ascii"))
+        return max(0.0, moment.timestamp() - wall)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _failure(

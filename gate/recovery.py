@@ -23,10 +23,10 @@ import msgspec
 from gate.config import RecoveryConfig
 from gate.envelope import PublicError, public_error
 from gate.failure import Failure, FailureKind
+from gate.health import RETRY_AFTER_PATIENCE_SECONDS
 
 __all__ = ["Attempted", "GiveUp", "Next", "Situation", "Why", "decide", "last_error"]
 
-WAIT_SECONDS_MAX: Final = 30.0  # a target that asks for a longer Retry-After is out
 BACKOFF_SECONDS_MAX: Final = 8.0  # a caller waits for each of them
 
 # Failures after which the same target may be asked again, once it has had its pause.
@@ -63,6 +63,7 @@ class Why(Enum):
     ATTEMPTS = "attempts"
     TARGETS = "targets"
     TIME = "time"
+    BUDGET = "retry_budget_exhausted"
 
 
 class Attempted(msgspec.Struct, frozen=True):
@@ -76,8 +77,9 @@ class Attempted(msgspec.Struct, frozen=True):
 class Situation(msgspec.Struct, frozen=True):
     """What a decision depends on besides the history.
 
-    `priorities`: one number per usable target, in the pool's order; `deadline`: no attempt starts after it; `draw`: a random number in
-    [0, 1) for the jitter.
+    `priorities`: one number per target, in the pool's order; `deadline`: no attempt starts after it; `draw`: a random number in
+    [0, 1) for the jitter. `waits`: seconds until each target's provider may be asked, where its health says something (none: all may);
+    `retries_left`: the alias' retry budget allows another attempt.
     """
 
     priorities: tuple[int, ...]
@@ -86,6 +88,8 @@ class Situation(msgspec.Struct, frozen=True):
     deadline: float
     draw: float
     recovery: RecoveryConfig
+    waits: tuple[float, ...] = ()
+    retries_left: bool = True
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -138,9 +142,11 @@ def last_error(history: Sequence[Attempted], now: float) -> PublicError:
 
 
 def _first(situation: Situation) -> Next | GiveUp:
-    targets = _by_priority(situation, frozenset())
+    targets = _by_priority(situation, _unwell(situation))
     if not targets:
-        return GiveUp(public_error(Failure(FailureKind.NO_TARGET), attempts=0), Why.TARGETS)
+        soonest = min(situation.waits, default=None)
+        failure = Failure(FailureKind.NO_TARGET)
+        return GiveUp(public_error(failure, attempts=0, retry_after=soonest), Why.TARGETS)
     return Next(targets, 0.0, situation.recovery.attempts_max == 1)
 
 
@@ -152,7 +158,9 @@ def _no_attempt(history: Sequence[Attempted], situation: Situation) -> Why | Non
         return Why.RELEASED
     if kind in _ANSWERS and _ANSWERS[kind] not in situation.recovery.fallback_on:
         return Why.ANSWER
-    return Why.ATTEMPTS if len(history) >= situation.recovery.attempts_max else None
+    if len(history) >= situation.recovery.attempts_max:
+        return Why.ATTEMPTS
+    return None if situation.retries_left else Why.BUDGET
 
 
 def _choose(history: Sequence[Attempted], situation: Situation) -> Next | Why:
@@ -189,15 +197,21 @@ def _wishes(
 def _usable(history: Sequence[Attempted], situation: Situation) -> tuple[int, ...]:
     """Targets that may be asked (again): those not tried yet in order of priority, then those whose failure is oldest."""
     out = frozenset(item.target for item in history if _rules_out(item, situation.deadline))
+    out |= _unwell(situation)
     failed_at = {item.target: number for number, item in enumerate(history)}
     candidates = _by_priority(situation, out)
     return tuple(sorted(candidates, key=lambda target: failed_at.get(target, -1)))
 
 
+def _unwell(situation: Situation) -> frozenset[int]:
+    """Targets whose provider is not to be asked now."""
+    return frozenset(target for target, wait in enumerate(situation.waits) if wait > 0)
+
+
 def _rules_out(item: Attempted, deadline: float) -> bool:
     """Whether a failure takes its target out of this exchange: an answer, or a Retry-After that nobody waits for."""
     wait = item.failure.retry_after
-    impatient = wait is not None and wait > min(WAIT_SECONDS_MAX, deadline - item.at)
+    impatient = wait is not None and wait > min(RETRY_AFTER_PATIENCE_SECONDS, deadline - item.at)
     return impatient or item.failure.kind in _ANSWERS
 
 

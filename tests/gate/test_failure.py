@@ -278,15 +278,37 @@ def test_a_word_without_end_costs_no_more_than_a_short_one() -> None:
         (b"1e3", None),
         (b"soon", None),
         (b"", None),
-        (b"Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (b"Wed, 21 Oct 2026 07:28:99 GMT", None),
+        (b"\xff", None),
         (None, None),
     ],
 )
 def test_a_retry_after_is_a_bounded_number_of_seconds(
     value: bytes | None, seconds: float | None
 ) -> None:
-    """A date needs a clock, and there is none here: it counts as absent."""
+    """What is neither a number nor a date counts as absent."""
     assert retry_after_seconds(value) == seconds
+
+
+@pytest.mark.parametrize(
+    ("date", "seconds"),
+    [
+        (b"Wed, 21 Oct 2026 07:28:00 GMT", 10.0),
+        (b"Wed, 21 Oct 2026 07:27:00 GMT", 0.0),
+        (b"Wed, 21 Oct 2026 09:28:00 +0200", 10.0),
+        (b"Wed, 21 Oct 2027 07:28:00 GMT", 3600.0),
+    ],
+)
+def test_a_retry_after_may_be_a_date(date: bytes, seconds: float) -> None:
+    """Measured from the wall time that is given; one that has passed is now, one far away is bounded."""
+    assert retry_after_seconds(date, wall=1_792_567_670.0) == seconds
+
+
+def test_milliseconds_are_finer_and_come_first() -> None:
+    """Some providers say both."""
+    assert retry_after_seconds(b"2", milliseconds=b"1500") == 1.5
+    assert retry_after_seconds(b"2", milliseconds=b"soon") == 2.0
+    assert retry_after_seconds(None, milliseconds=b"250") == 0.25
 
 
 def test_a_failed_status_carries_its_retry_after() -> None:

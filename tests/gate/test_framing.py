@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -251,21 +252,30 @@ def reference(pairs: list[tuple[str, Any]], gap: str) -> list[tuple[str, Any]]:
 def test_an_identity_is_put_in_like_a_decoder_would_and_all_other_bytes_stay(
     frames: list[tuple[list[tuple[str, Any]], str]],
 ) -> None:
-    """Whatever came before: the members are those of decode, edit, encode; taking ours out again leaves the provider's bytes."""
+    """Whatever came before."""
     used = identify()
     for pairs, gap in frames:
         data = written(pairs, gap)
         patched = used.patch(data)
         assert pairs_of(patched) == reference(pairs, gap)
-        marked = written([(key, f"mark-{key}" if key in OURS else value) for key, value in pairs], gap)  # fmt: skip
-        assert identify().patch(marked) == patched
+        assert patched == replaced(pairs, gap)
+
+
+def replaced(pairs: list[tuple[str, Any]], gap: str) -> bytes:
+    """The same by plain search: marks in the places of the three, then ours in the places of the marks."""
+    marks = {key: f"mark-{key}" for key in OURS}
+    data = written([(key, marks.get(key, value)) for key, value in pairs], gap)
+    for key, value in OURS.items():
+        data = data.replace(json.dumps(marks[key]).encode(), json.dumps(value).encode())
+    missing = ",".join(f'"{key}":{json.dumps(value)}' for key, value in OURS.items() if key not in dict(pairs))  # fmt: skip
+    return data.replace(b"{", f"{{{missing}{',' if missing and pairs else ''}".encode(), 1)
 
 
 @given(st.lists(st.integers(0, len(PROVIDER)), max_size=8), st.booleans())
-def test_any_cut_of_the_same_bytes_gives_the_same_bytes(cuts: list[int], stream: bool) -> None:  # noqa: FBT001 - drawn
+def test_any_cut_of_the_same_bytes_gives_the_same_bytes(cuts: list[int], stream: bool) -> None:
     """Confluence of reader, judge and framing."""
     marks = sorted({0, len(PROVIDER), *cuts})
-    pieces = [PROVIDER[a:b] for a, b in zip(marks, marks[1:], strict=False)]
+    pieces = [PROVIDER[a:b] for a, b in itertools.pairwise(marks)]
     assert run(pieces, stream=stream) == run([PROVIDER], stream=stream)
 
 
@@ -287,3 +297,34 @@ def test_a_stream_carries_the_providers_text_whatever_is_in_it(
         whole = "".join(text for choice, text in pieces if choice == index) + "."
         expected = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         assert answer.choices[index].text == expected
+
+
+# Values of every type, in every place where the program looks for one.
+odd = st.sampled_from(
+    [None, 0, -1, True, 2.5, 10**30, float("nan"), "", "a", "\ud83d", "\ude80", "stop", [], ["a"], [{"type": "text", "text": "t"}], {}, {"text": "x"}, {"name": "f", "arguments": {"a": 1}}]
+)  # fmt: skip
+odd_deltas = st.dictionaries(st.sampled_from(["role", "content", "reasoning", "refusal", "function_call", "audio", "x"]), odd) | odd  # fmt: skip
+odd_calls = st.lists(st.dictionaries(st.sampled_from(["index", "id", "function", "custom"]), odd), max_size=2)  # fmt: skip
+odd_choices = st.fixed_dictionaries({}, optional={"index": odd, "delta": odd_deltas | odd_calls.map(lambda calls: {"tool_calls": calls}), "message": odd_deltas, "finish_reason": odd, "logprobs": odd}) | odd  # fmt: skip
+odd_objects = st.fixed_dictionaries({}, optional={"id": odd, "created": odd, "model": odd, "usage": odd, "z": odd, "choices": st.lists(odd_choices, max_size=2) | odd})  # fmt: skip
+GOOD = b'data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\n'
+
+
+@given(st.lists(odd_objects, max_size=3), st.booleans())
+def test_no_chunk_whatever_it_holds_breaks_an_exchange(values: list[object], stream: bool) -> None:
+    """It ends in a failure, or in a response that a client can read."""
+    data = b"".join(b"data: %b\n\n" % json.dumps(value).encode() for value in values)
+    passed = run([data.replace(b'"a"', b'"a\xff"') + GOOD], stream=stream)
+    if passed.failure is None:
+        payloads = passed.body.decode().split("\n\n")[:-2] if stream else [passed.body.decode()]
+        assert all(json.loads(payload.removeprefix("data: ")) for payload in payloads)
+
+
+@given(odd_objects, st.booleans())
+def test_no_body_whatever_it_holds_breaks_an_exchange(value: object, stream: bool) -> None:
+    """The same for one JSON object."""
+    data = json.dumps(value).encode().replace(b'"a"', b'"a\xff"')
+    passed = run([data], stream=stream, body=True)
+    if passed.failure is None:
+        payloads = passed.body.decode().split("\n\n")[:-2] if stream else [passed.body.decode()]
+        assert all(json.loads(payload.removeprefix("data: ")) for payload in payloads)

@@ -69,10 +69,13 @@ def situation(
     now: float = 100.0,
     deadline: float = NEVER,
     draw: float = 0.5,
+    waits: tuple[float, ...] = (),
+    retries_left: bool = True,
     **recovery: Any,
 ) -> Situation:
     """A pool with these priorities, at second 100, under a route's defaults but for `recovery`."""
-    return Situation(priorities, released, now, deadline, draw, RecoveryConfig(**recovery))
+    config = RecoveryConfig(**recovery)
+    return Situation(priorities, released, now, deadline, draw, config, waits, retries_left)
 
 
 def reason_of(decision: Next | GiveUp) -> tuple[Why, int, str]:
@@ -418,3 +421,40 @@ def test_after_a_release_no_history_leads_to_another_attempt(
     history = [failed(number % 2, kind) for number, kind in enumerate(kinds)]
     rules = situation(0, 0, 0, released=True, draw=draw, attempts_max=9, fallback_on=ALL_ANSWERS)
     assert isinstance(decide(history, rules), GiveUp)
+
+
+def test_a_provider_that_is_out_is_not_asked_first() -> None:
+    """Its breaker is open: the next target by priority is."""
+    decision = decide([], situation(0, 1, waits=(12.0, 0.0)))
+    assert isinstance(decision, Next)
+    assert decision.targets == (1,)
+
+
+def test_a_provider_that_is_out_is_not_asked_again() -> None:
+    """Neither the one that just failed, nor another that is out by then."""
+    failed = [Attempted(0, Failure(FailureKind.UNAVAILABLE, 503), 0.0)]
+    decision = decide(failed, situation(0, 1, waits=(12.0, 0.0)))
+    assert isinstance(decision, Next)
+    assert decision.targets == (1,)
+    gone = decide(failed, situation(0, 1, waits=(12.0, 12.0)))
+    assert isinstance(gone, GiveUp)
+    assert gone.why is Why.TARGETS
+    assert gone.error.status == 502
+
+
+def test_with_every_provider_out_the_caller_is_told_when_to_come_back() -> None:
+    """503, and the shortest of the waits."""
+    decision = decide([], situation(0, 1, waits=(12.0, 7.5)))
+    assert isinstance(decision, GiveUp)
+    assert (decision.error.status, decision.error.code) == (503, "no_provider")
+    assert decision.error.retry_after == 7.5
+
+
+def test_an_exhausted_retry_budget_ends_the_exchange_with_its_last_error() -> None:
+    """An outage does not multiply traffic."""
+    failed = [Attempted(0, Failure(FailureKind.CUT), 0.0)]
+    decision = decide(failed, situation(0, 1, retries_left=False))
+    assert isinstance(decision, GiveUp)
+    assert decision.why is Why.BUDGET
+    assert decision.error.code == "stream_cut"
+    assert isinstance(decide([], situation(0, 1, retries_left=False)), Next)
