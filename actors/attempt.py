@@ -97,6 +97,7 @@ class _Runner:
             if name is None:
                 return Failure(FailureKind.QUEUE)
             self.target = by_name[name]
+            exchange.attempts += 1
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
             return await self._under_clocks(exchange.targets[self.target])
 
@@ -179,7 +180,7 @@ class _Runner:
             data = await response.read()
             now = trio.current_time()
             if now >= self._scope.deadline:
-                return clocks.ran_out()  # too late: the scope is over, so these bytes could get lost
+                return clocks.ran_out()  # too late: the scope is over, and would lose these bytes
             step = reader.feed(data) if data else reader.eof()
             if reader.pending or held.size:
                 held.resize(reader.pending)

@@ -137,6 +137,7 @@ class Exchange:
     world: World
     probe: Probe
     ready_at: float
+    attempts: int = 0  # made so far; one that found no place at a provider was none
 
     @property
     def deadline(self) -> float:

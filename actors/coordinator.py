@@ -44,12 +44,12 @@ async def run(
                     status=decision.error.status,
                     count=len(history),
                 )
-                await wire.send(Terminal(decision.error, len(history)))
+                await wire.send(Terminal(decision.error, exchange.attempts))
                 break
             ended = await _attempt(orders, reports, exchange, decision, len(history))
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
-                await wire.send(Success(ended.facts, len(history) + 1))
+                await wire.send(Success(ended.facts, exchange.attempts))
                 break
             released = ended.released
             history.append(Attempted(ended.target, ended.how, trio.current_time()))

@@ -105,6 +105,8 @@ class Dispatch:
     ) -> None:
         self.exchanges = Places({_EXCHANGE: exchanges_max})
         self.providers = Places(concurrency)
+        self._draining = False
+        self._queued: set[trio.CancelScope] = set()
         self._queue_max = queue_max
         self._queue_seconds_max = queue_seconds_max
 
@@ -119,14 +121,35 @@ class Dispatch:
                 self.exchanges.give(_EXCHANGE)
 
     async def admit(self, place: Place) -> str | None:
-        """Fills the place, or says why not: `queue_full`, `queue_timeout`."""
+        """Fills the place, or says why not: `queue_full`, `queue_timeout`, `draining`."""
         if self.exchanges.take_nowait([_EXCHANGE]) is None:
+            if self._draining:
+                return "draining"
             if self.exchanges.waiting >= self._queue_max:
                 return "queue_full"
-            if await self._wait(self.exchanges, [_EXCHANGE], place) is None:
-                return "queue_timeout"
+            code = await self._queue(place)
+            if code is not None:
+                return code
         place.held = True
         return None
+
+    async def _queue(self, place: Place) -> str | None:
+        """Waits for an exchange's place; why there is none, or None."""
+        code: str | None = "draining"
+        with trio.CancelScope() as scope:
+            self._queued.add(scope)
+            try:
+                granted = await self._wait(self.exchanges, [_EXCHANGE], place)
+                code = "queue_timeout" if granted is None else None
+            finally:
+                self._queued.discard(scope)
+        return code
+
+    def drain(self) -> None:
+        """From now on no exchange waits for its place; those that have theirs go on, and may wait for a provider."""
+        self._draining = True
+        for scope in self._queued:
+            scope.cancel()
 
     @asynccontextmanager
     async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:

@@ -59,7 +59,7 @@ async def run(
                 case Head():
                     judge.begin()
                     evaluator.condemned = False
-                case End():
+                case _:
                     await evaluator.end(item)
 
 

@@ -51,9 +51,9 @@ async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
     budget = MemoryBudget("exchange", gateway.limits.exchange_bytes_max, gateway.budget)
     ending = Ending()
     supervisor = _Supervisor(door, caller, gateway, budget, ending)
-    gateway.probe(Observation(What.EXCHANGE_STARTED, door.exchange))
     began = gateway.world.clock()
     with gateway.dispatch.place() as place, budget.reserve(WIRE_BYTES) as wire:
+        gateway.probe(Observation(What.EXCHANGE_STARTED, door.exchange))
         gateway.open.add(ending)
         try:
             await supervisor.run(place, wire)
@@ -100,6 +100,7 @@ class _Supervisor:
         self._ending = ending
         self._written: Written | None = None
         self._request: ChatRequest | None = None
+        self._admitted_as: Exchange | None = None
         self._terminal_sent = False
 
     async def run(self, place: Place, wire: Reservation) -> None:
@@ -151,8 +152,8 @@ class _Supervisor:
                             async with trio.open_nursery() as inner:
                                 for actor in actors:
                                     inner.start_soon(actor)
-                    except* trio.BrokenResourceError:
-                        pass  # whoever was to receive ended a step earlier, and says why itself
+                    except* (trio.BrokenResourceError, trio.EndOfChannel):
+                        pass  # whoever was at the other end ended a step earlier, and says why
                     except* Exception as group:  # noqa: BLE001 - an actor died: the exchange still ends in an explicit terminal
                         self._gateway.crashed(door.exchange, group)
                 if not self._terminal_sent:
@@ -182,10 +183,10 @@ class _Supervisor:
             return Terminal(refusal(503, "filter_unavailable"), 0)
         code = await self._gateway.dispatch.admit(place)
         if code is not None:
-            return Terminal(refusal(503, code), 0)
+            return Terminal(refusal(503, code), 0, close=code == "draining")
         gateway = self._gateway
         targets = [target for target in pool.targets if request.needs <= target.capabilities]
-        return Exchange(
+        exchange = self._admitted_as = Exchange(
             refs=Refs(ExchangeId(self._door.exchange)),
             pool=pool,
             targets=targets,
@@ -200,15 +201,22 @@ class _Supervisor:
             probe=gateway.probe,
             ready_at=ready_at,
         )
+        return exchange
 
     def _sent(self) -> None:
         self._terminal_sent = True
 
     def _early_end(self) -> Terminal:
         """The terminal of an exchange whose coordinator sent none: the drain's end, or an actor that died."""
+        attempts = self._attempts
         if self._ending.reason == "shutdown":
-            return Terminal(refusal(503, "shutdown"), 0, close=True)
-        return Terminal(refusal(500, "internal_error"), 0)
+            return Terminal(refusal(503, "shutdown"), attempts, close=True)
+        error = refusal(500, "internal_error", retry=False if attempts else None)
+        return Terminal(error, attempts)
+
+    @property
+    def _attempts(self) -> int:
+        return self._admitted_as.attempts if self._admitted_as else 0
 
     def outcome(self) -> Outcome:
         """How the exchange ended: as the sink wrote it, else abandoned, else a bug of ours."""
@@ -219,7 +227,7 @@ class _Supervisor:
         if written is None:
             reason = self._ending.reason
             kind = OutcomeKind.ERROR if reason == "internal_error" else OutcomeKind.ABANDONED
-            return Outcome(kind, reason, 0, 0, 0, framing, MODE, self._budget)
+            return Outcome(kind, reason, 0, self._attempts, 0, framing, MODE, self._budget)
         kind = OutcomeKind.ERROR if written.code else OutcomeKind.SUCCESS
         return Outcome(
             kind,

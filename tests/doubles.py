@@ -45,7 +45,12 @@ def delta(
     members: object, *, finish: str | None = None, usage: object = None, name: str = "up-1"
 ) -> bytes:
     """One chat chunk of choice 0."""
-    value: dict[str, Any] = {"id": name, "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    value: dict[str, Any] = {
+        "id": name,
+        "object": "chat.completion.chunk",
+        "created": 7,
+        "model": "m",
+    }
     value["choices"] = [{"index": 0, "delta": members, "finish_reason": finish}]
     return event(value if usage is None else {**value, "usage": usage})
 
@@ -215,7 +220,7 @@ class ScriptedProvider:
 # --- the caller ------------------------------------------------------------------------------------
 
 
-def request(*, stream: bool = True, **members: object) -> bytes:
+def request(*, stream: object = True, **members: object) -> bytes:
     """A chat request for `ALIAS`."""
     value = {"model": ALIAS, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     return json.dumps({**value, **members}).encode()
@@ -246,9 +251,16 @@ class RecordingCaller:
         return b"".join(data for _, data in self.writes)
 
     @property
+    def unsent(self) -> int:
+        """How many parts of its body nobody has asked for."""
+        return len(self._parts)
+
+    @property
     def code(self) -> object:
         """The code of the error response, or of the in-stream error that came last."""
-        last = self.received.rstrip().rpartition(b"data: ")[2] if self.status == 200 else self.received
+        last = (
+            self.received.rstrip().rpartition(b"data: ")[2] if self.status == 200 else self.received
+        )
         return json.loads(last)["error"]["code"]
 
     @property

@@ -293,21 +293,24 @@ async def test_the_clocks_stand_still_while_the_caller_is_slow(
     got = await evidence_of(exchange, room=0, pauses=pauses)
     assert got[-1] == End(1, Complete(), 0)
     assert len([each for each in got if isinstance(each, Batch)]) == 5
-    assert trio.current_time() == pytest.approx(2 * 3600 + 6 * 15)
+    # Five reads of 15 seconds, of which each pause covers one, and the grace for what may follow the finish.
+    assert trio.current_time() == pytest.approx(2 * 3600 + (5 - 2) * 15 + 2)
 
 
 async def test_a_stall_after_a_slow_caller_is_one_still(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The clock goes on where it stood."""
-    provider = ScriptedProvider(stalls(text("Hel"), text("lo")))
+    silent = [Read(after=float("inf"))]
+    provider = ScriptedProvider(says(text("Hel"), text("lo"), every=10, then=silent))
     exchange = exchange_of(gateway(provider, clocks=CLOCKS))
     got = await evidence_of(exchange, room=0, pauses=[0, 0, 100])
     end = got[-1]
     assert isinstance(end, End)
     assert not isinstance(end.how, Complete)
     assert end.how.kind is FailureKind.STALL
-    assert trio.current_time() == pytest.approx(100 + 30)
+    # The second read came at 20; its batch was taken at 110, with all of the gap's 30 seconds still to go.
+    assert trio.current_time() == pytest.approx(110 + 30)
 
 
 async def test_bytes_that_come_with_the_end_of_their_clock_are_late(
@@ -351,9 +354,7 @@ async def test_an_attempt_without_a_place_ends_without_a_target(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """After the queue's time."""
-    gate = gateway(
-        ScriptedProvider(), concurrency=1, limits=LimitsConfig(queue_seconds_max=10)
-    )
+    gate = gateway(ScriptedProvider(), concurrency=1, limits=LimitsConfig(queue_seconds_max=10))
     async with gate.dispatch.slot(["p0"], exchange_of(gate).place):
         (end,) = await evidence_of(exchange_of(gate))
     assert isinstance(end, End)

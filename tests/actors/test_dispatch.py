@@ -172,6 +172,49 @@ async def test_the_queue_ends_after_its_time(autojump_clock: trio.testing.MockCl
         assert gate.exchanges.waiting == 0
 
 
+async def test_the_queue_lets_the_next_one_in() -> None:
+    """With the place of the one who left."""
+    gate, codes = dispatch(), list[str | None]()
+
+    async def wait() -> None:
+        with gate.place() as place:
+            codes.append(await gate.admit(place))
+            assert place.held
+
+    async with trio.open_nursery() as nursery:
+        with gate.place() as inside:
+            assert await gate.admit(inside) is None
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert codes == []
+    assert codes == [None]
+    assert gate.exchanges.taken["exchange"] == 0
+
+
+async def test_a_drain_empties_the_queue_and_closes_it() -> None:
+    """Who has a place keeps it; a place that is free is still given to one whose body was on its way."""
+    gate, codes = dispatch(), list[str | None]()
+
+    async def wait() -> None:
+        with gate.place() as place:
+            codes.append(await gate.admit(place))
+
+    with gate.place() as inside, gate.place() as late:
+        assert await gate.admit(inside) is None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            gate.drain()
+        assert codes == ["draining", "draining"]
+        assert gate.exchanges.waiting == 0
+        assert await gate.admit(late) == "draining"
+        assert gate.exchanges.taken["exchange"] == 1
+    with gate.place() as place:
+        assert await gate.admit(place) is None
+    assert gate.exchanges.taken["exchange"] == 0
+
+
 async def test_a_provider_that_is_full_is_passed_over(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

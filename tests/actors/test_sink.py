@@ -289,7 +289,9 @@ async def test_a_stream_that_flows_gets_none(autojump_clock: trio.testing.MockCl
 async def test_a_slow_write_is_no_silence(autojump_clock: trio.testing.MockClock) -> None:
     """A comment behind a write that took a minute would say nothing new, and an answer is on its way."""
     caller = SlowCaller(seconds=60)
-    await pinged(caller, (0, STARTED), (0, words("Hel")), (0, words("lo")), (130, Success(FACTS, 1)))
+    await pinged(
+        caller, (0, STARTED), (0, words("Hel")), (0, words("lo")), (130, Success(FACTS, 1))
+    )
     assert [data == KEEP_ALIVE for _, data in caller.writes] == [False, False, False]
 
 
