@@ -8,7 +8,7 @@ SOURCES = $(shell find gate actors transport ops tests -name '*.py')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run provider fmt fix format lint lint-ruff lint-format lint-async \
+.PHONY: help setup run demo provider fmt fix format lint lint-ruff lint-format lint-async \
 	lint-imports lint-spelling type test cov cov-all cov-core check e2e corpus-cuts audit ci
 
 help:  ## show this list
@@ -25,6 +25,9 @@ $(READY): pyproject.toml ops/constraints.txt | $(BIN)/python
 
 run: $(READY)  ## run the gateway (tidegate.toml, or the embedded demo provider)
 	$(BIN)/tidegate serve
+
+demo: $(READY)  ## what a caller gets from a provider that breaks, without and with the gate
+	$(BIN)/tidegate demo
 
 provider: $(READY)  ## run the scriptable loopback provider
 	$(BIN)/tidegate provider

@@ -23,6 +23,7 @@ from gate.sse import KEEP_ALIVE
 
 __all__ = ["Written", "keep_alive", "run"]
 
+LONG_WRITE_SECONDS: Final = 0.1  # one that took so long may have ended with its connection
 _CLOSE: Final = (b"connection", b"close")
 
 _Rare = Start | Ping | Success | Terminal  # what is no release
@@ -191,10 +192,14 @@ class _Sink:
 
     async def _write(self, data: bytes) -> None:
         self._bytes_out += len(data)
-        self._ending.write_began = trio.current_time()
+        began = self._ending.write_began = trio.current_time()
         await self._caller.write(data)
+        ended = trio.current_time()
+        if ended - began >= LONG_WRITE_SECONDS:
+            # A write also returns when the connection dies under it: the watch is to see it under way.
+            await trio.lowlevel.checkpoint()
         self._ending.write_began = None
-        self._ending.written_at = trio.current_time()
+        self._ending.written_at = ended
 
     async def _end(self, data: bytes) -> None:
         # Where the caller was seen to leave in this very step nothing terminal is written.

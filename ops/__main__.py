@@ -15,11 +15,13 @@ import typer
 from gate.config_active import inactive
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid
+from ops.demo import run_demo
 from ops.provider import run_provider, running_provider
 from transport.configfile import Loaded, Secrets, find_config, load_config
 from transport.serve import ListenFailed, open_listener, serve
 
 USAGE: Final = 2  # exit code: bad usage or bad configuration
+INTERRUPTED: Final = 130  # what shells report for SIGINT
 
 cli: Final = typer.Typer(
     name="tidegate",
@@ -150,6 +152,21 @@ def provider_command(
 ) -> None:
     """Run the scriptable loopback provider: healthy, or broken as the model's name or a script says."""
     trio.run(run_provider, bind, script)
+
+
+@cli.command("demo")
+def demo_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON.")] = False,
+) -> None:
+    """Send five requests to a provider that breaks, without and with the gate, and show what a caller gets.
+
+    Exits with 1 if an answer did not come whole through the gate.
+    """
+    try:
+        code = trio.run(run_demo, as_json, restrict_keyboard_interrupt_to_checkpoints=True)
+    except* KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(code)
 
 
 def _fail(*messages: str) -> None:

@@ -62,29 +62,29 @@ class Scenario:
 
 
 SCENARIOS: Final = {
-    "healthy": Scenario(lambda: [[healthy("Hel", "lo", every=0.1)]], "Hello"),
+    "healthy": Scenario(lambda: [[healthy("He", "llo", every=0.1)]], "Hello"),
     "at once": Scenario(lambda: [[says(ROLE + text("Hello") + STOP + DONE)]], "Hello"),
     "recovered": Scenario(
         lambda: [
             [says(ROLE, thought("hm"), then=[LATE_CUT])],
-            [refuses(503), healthy("Hel", "lo")],
+            [refuses(503), healthy("He", "llo")],
         ],
         "Hello",
     ),
-    "cut": Scenario(lambda: [[cut("Hel", "lo")]], "Hello", code="stream_cut"),
+    "cut": Scenario(lambda: [[cut("He", "llo")]], "Hello", code="stream_cut"),
     "slow caller": Scenario(
         lambda: [[healthy(*"abcdefgh", BIG, "z", every=0.1)]],
         "abcdefgh" + BIG + "z",
         caller=lambda: SlowCaller(seconds=0.7),
     ),
     "json": Scenario(
-        lambda: [[healthy("Hel", BIG)]],
-        "Hel" + BIG,
+        lambda: [[healthy("He", BIG)]],
+        "He" + BIG,
         caller=lambda: RecordingCaller(request(stream=False)),
         stream=False,
     ),
     "queued": Scenario(
-        lambda: [[healthy("Hel", "lo", every=0.1) for _ in range(3)]], "Hello", rivals=2
+        lambda: [[healthy("He", "llo", every=0.1) for _ in range(3)]], "Hello", rivals=2
     ),
 }
 

@@ -50,22 +50,11 @@ async def test_the_drain_waits_for_the_last_exchange(
     woken: list[float] = []
 
     async def wait() -> None:
-        await exchanges.wait_empty()
+        with trio.fail_after(10):
+            await exchanges.wait_empty()
         woken.append(trio.current_time())
 
     exchanges.add(first)
-    with trio.fail_after(10):
-        await _meanwhile(wait, exchanges, first, second, woken)
-    assert woken == [2.0, 2.0]
-
-
-async def _meanwhile(
-    wait: Callable[[], Awaitable[None]],
-    exchanges: OpenExchanges,
-    first: Ending,
-    second: Ending,
-    woken: list[float],
-) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         nursery.start_soon(wait)
@@ -75,6 +64,7 @@ async def _meanwhile(
         await trio.sleep(1)
         assert woken == []
         exchanges.discard(second)
+    assert woken == [2.0, 2.0]
 
 
 async def test_nobody_waits_where_no_exchange_is_open() -> None:

@@ -196,7 +196,7 @@ async def test_a_caller_who_stops_reading_holds_nothing_but_its_place(
 ) -> None:
     """The drain ends its work; the write that is stuck can't be ended from here."""
     caller = StuckCaller()
-    scene = Scene(caller, stalls(ROLE, text("Hel")))
+    scene = Scene(caller, stalls(ROLE, text("He")))
     held: list[tuple[int, int]] = []
 
     async def look_later() -> None:
@@ -221,7 +221,7 @@ async def test_a_caller_who_does_not_read_is_told_from_one_who_leaves(
 ) -> None:
     """By how long the write had been stuck when the connection went."""
     caller = StuckCaller()
-    scene = Scene(caller, says(ROLE, text("Hel"), then=[Read(after=FOREVER)]))
+    scene = Scene(caller, says(ROLE, text("He"), then=[Read(after=FOREVER)]))
     outcome = await scene.run(caller.leave, after=seconds)
     assert (outcome.kind, outcome.code) == (OutcomeKind.ABANDONED, code)
     assert not caller.ended
@@ -234,7 +234,7 @@ async def test_an_open_stream_that_falls_silent_gets_comments(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Proxies on the way cut silent connections; before the first byte there are none, whatever the silence."""
-    answer = says(ROLE, text("Hel"), text("lo"), STOP, DONE, every=40)
+    answer = says(ROLE, text("He"), text("llo"), STOP, DONE, every=40)
     caller = RecordingCaller()
     scene = Scene(caller, answer, hold=HoldConfig(ping_seconds=15))
     await scene.run(lambda: None)
@@ -246,7 +246,7 @@ async def test_an_open_stream_that_falls_silent_gets_comments(
 async def test_a_json_caller_gets_none(autojump_clock: trio.testing.MockClock) -> None:
     """A comment is no JSON."""
     caller = RecordingCaller(request(stream=False))
-    scene = Scene(caller, healthy("Hel", "lo", every=40), hold=HoldConfig(ping_seconds=15))
+    scene = Scene(caller, healthy("He", "llo", every=40), hold=HoldConfig(ping_seconds=15))
     await scene.run(lambda: None)
     assert len(caller.writes) == 1
 
@@ -275,9 +275,9 @@ async def test_the_end_of_the_drain_is_said_in_an_open_stream(
 ) -> None:
     """Half an answer does not end as if it were whole."""
     caller = RecordingCaller()
-    scene = Scene(caller, stalls(ROLE, text("Hel")))
+    scene = Scene(caller, stalls(ROLE, text("He")))
     await scene.run(scene.gate.open.shut_down)
-    assert (caller.status, caller.text, caller.code) == (200, "Hel", "shutdown")
+    assert (caller.status, caller.text, caller.code) == (200, "He", "shutdown")
     assert DONE not in caller.received
     assert scene.provider.asked[0].closed_at == 10.0
 

@@ -98,7 +98,7 @@ async def test_what_has_passed_goes_on_at_once() -> None:
     """The start first, then a release per read; the end comes with the facts."""
     exchange = exchange_of(gateway(ScriptedProvider()))
     wires, reports = await evaluate(
-        exchange, head(), batch(ROLE, text("Hel")), batch(text("lo"), STOP), ended()
+        exchange, head(), batch(ROLE, text("He")), batch(text("llo"), STOP), ended()
     )
     start, *releases = wires
     assert isinstance(start, Start)
@@ -108,7 +108,7 @@ async def test_what_has_passed_goes_on_at_once() -> None:
         True,
         False,
     )
-    assert texts(releases) == [["", "Hel"], ["lo"]]
+    assert texts(releases) == [["", "He"], ["llo"]]
     (report,) = reports
     assert isinstance(report, Ended)
     assert (report.n, report.how, report.target, report.released) == (1, Complete(), 0, 3)
@@ -138,13 +138,14 @@ async def test_what_is_held_is_reserved_until_it_goes() -> None:
             evaluator.run, evidence, send_wire, send_reports, exchange, judge_of(exchange)
         )
         with send, wire, reports:
-            said = [batch(text("Hel")), batch(text("lo"))]
-            for item in (head(), *said, batch(text("!")), ended(), head(2), *said, ended(CUT, 2)):
+            said = [batch(text("He")), batch(text("llo"))]
+            items: list[Evidence] = [head(), *said, batch(text("!")), ended()]
+            for item in (*items, head(2), *said, ended(CUT, 2)):
                 await send.send(item)
                 await trio.testing.wait_all_tasks_blocked()
                 seen.append(exchange.budget.used - base)
-    size = len(text("Hel")) + 384
-    assert seen == [0, size, 2 * size - 1, 0, 0, 0, size, 2 * size - 1, 0]
+    size = len(text("He")) + 384
+    assert seen == [0, size, 2 * size + 1, 0, 0, 0, size, 2 * size + 1, 0]
 
 
 async def test_a_failed_attempt_leaves_nothing_of_what_was_held() -> None:
@@ -154,7 +155,7 @@ async def test_a_failed_attempt_leaves_nothing_of_what_was_held() -> None:
     wires, reports = await evaluate(
         exchange,
         head(),
-        batch(text("Hel")),
+        batch(text("He")),
         ended(CUT),
         head(2),
         batch(text("A"), text("n other"), n=2),
@@ -187,21 +188,21 @@ async def test_an_empty_answer_is_found_out_at_its_end() -> None:
 async def test_a_buffered_answer_goes_with_its_end() -> None:
     """Everything, in one go."""
     exchange = exchange_of(gateway(ScriptedProvider(), hold=HoldConfig(mode="buffered")))
-    before = await evaluate(exchange, head(), batch(text("Hel")), batch(text("lo"), STOP))
+    before = await evaluate(exchange, head(), batch(text("He")), batch(text("llo"), STOP))
     assert before == ([], [])
     wires, _ = await evaluate(
-        exchange, head(), batch(text("Hel")), batch(text("lo"), STOP), ended()
+        exchange, head(), batch(text("He")), batch(text("llo"), STOP), ended()
     )
-    assert texts(wires) == [["Hel", "lo"]]
+    assert texts(wires) == [["He", "llo"]]
 
 
 async def test_a_json_caller_gets_all_with_the_end_and_the_sink_keeps_the_bytes() -> None:
     """They are on the exchange's own reservation from then on, because the evaluator's ends before the write."""
     exchange = exchange_of(gateway(ScriptedProvider()), data=request(stream=False))
     wires, _ = await evaluate(
-        exchange, head(), batch(text("Hel")), batch(text("lo"), STOP), ended()
+        exchange, head(), batch(text("He")), batch(text("llo"), STOP), ended()
     )
-    assert texts(wires) == [["Hel", "lo"]]
+    assert texts(wires) == [["He", "llo"]]
     sizes = [sum(len(frame.data) for frame in item.frames) for item in wires if isinstance(item, Release)]  # fmt: skip
     assert exchange.wire.size == sum(sizes)
 
@@ -314,7 +315,7 @@ async def test_every_release_is_sent_before_the_end_is_reported() -> None:
             evaluator.run, evidence, send_wire, send_reports, exchange, judge_of(exchange)
         )
         with send:
-            for item in (head(), batch(text("Hel")), batch(text("lo"), STOP), ended()):
+            for item in (head(), batch(text("He")), batch(text("llo"), STOP), ended()):
                 send.send_nowait(item)
         for _ in range(2):
             await trio.testing.wait_all_tasks_blocked()
@@ -322,4 +323,4 @@ async def test_every_release_is_sent_before_the_end_is_reported() -> None:
             wire.receive_nowait()
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(reports.receive_nowait(), Ended)
-        assert texts([wire.receive_nowait()]) == [["lo"]]
+        assert texts([wire.receive_nowait()]) == [["llo"]]

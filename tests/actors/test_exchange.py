@@ -45,7 +45,7 @@ async def test_a_healthy_stream_reaches_the_caller_as_it_comes(
 ) -> None:
     """Token by token, under the caller's own model name."""
     records, caller = Records(), RecordingCaller()
-    gate = gateway(ScriptedProvider(healthy("Hel", "lo", every=1)), records=records)
+    gate = gateway(ScriptedProvider(healthy("He", "llo", every=1)), records=records)
     outcome = await supervise(gate, caller)
     assert (outcome.kind, outcome.code, outcome.status) == (OutcomeKind.SUCCESS, "", 200)
     assert (outcome.attempts, outcome.framing, outcome.mode) == (1, "chat_sse", "normalized")
@@ -67,7 +67,7 @@ async def test_a_healthy_stream_reaches_the_caller_as_it_comes(
     assert records.observations[-1].seconds == 5.0
 
 
-@pytest.mark.parametrize("answer", [body(whole("Hello")), healthy("Hel", "lo")])
+@pytest.mark.parametrize("answer", [body(whole("Hello")), healthy("He", "llo")])
 async def test_a_json_caller_gets_one_object(answer: Answer) -> None:
     """Whether the provider streamed or not."""
     caller = RecordingCaller(request(stream=False))
@@ -310,10 +310,10 @@ def bug() -> None:
 async def test_an_actor_that_dies_in_an_open_stream_is_said_in_it() -> None:
     """An explicit terminal, whatever happens."""
     records, caller = Records(), RecordingCaller()
-    answer = says(ROLE, text("Hel"), then=[Read(text("lo"), meanwhile=bug)])
+    answer = says(ROLE, text("He"), then=[Read(text("llo"), meanwhile=bug)])
     gate = gateway(ScriptedProvider(answer), records=records)
     await supervise(gate, caller)
-    assert (caller.status, caller.text, caller.code) == (200, "Hel", "internal_error")
+    assert (caller.status, caller.text, caller.code) == (200, "He", "internal_error")
     assert len(records.crashes) == 1
     assert left_behind(gate) == []
 

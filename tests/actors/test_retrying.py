@@ -79,7 +79,7 @@ async def test_a_failure_that_nobody_saw_is_mended_by_the_next_provider(
 ) -> None:
     """At once; the caller gets one whole answer and not a trace of the other."""
     answer, code, seconds = BEFORE_COMMIT[fault]
-    first, second = ScriptedProvider(answer), ScriptedProvider(healthy("Hel", "lo"))
+    first, second = ScriptedProvider(answer), ScriptedProvider(healthy("He", "llo"))
     records, caller = Records(), RecordingCaller()
     limits = LimitsConfig(event_bytes_max=50_000)
     gate = gateway(first, second, clocks=CLOCKS, limits=limits, records=records)
@@ -149,7 +149,7 @@ async def test_a_json_caller_is_served_by_the_next_provider_too(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Even where half an answer had come: none of it had been shown."""
-    first, second = ScriptedProvider(cut("Hel")), ScriptedProvider(body(whole("Hello")))
+    first, second = ScriptedProvider(cut("He")), ScriptedProvider(body(whole("Hello")))
     caller = RecordingCaller(request(stream=False))
     outcome = await supervise(gateway(first, second), caller)
     assert json.loads(caller.received)["choices"][0]["message"]["content"] == "Hello"
@@ -276,12 +276,12 @@ async def test_a_failure_after_the_first_byte_is_said_in_the_stream(
     then: list[Read], code: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Never a clean end, never a second answer behind half of one, and none of the provider's words."""
-    first, second = ScriptedProvider(says(ROLE, text("Hel"), then=then)), ScriptedProvider()
+    first, second = ScriptedProvider(says(ROLE, text("He"), then=then)), ScriptedProvider()
     caller, limits = RecordingCaller(), LimitsConfig(event_bytes_max=50_000)
     gate = gateway(first, second, clocks=CLOCKS, limits=limits)
     outcome = await supervise(gate, caller)
     assert caller.status == 200
-    assert caller.text == "Hel"
+    assert caller.text == "He"
     assert caller.code == code
     assert DONE not in caller.received
     assert b'"finish_reason":"' not in caller.received
@@ -305,7 +305,7 @@ async def test_an_opening_of_some_length_can_be_asked_for(
 ) -> None:
     """What fails within it is not seen."""
     hold = HoldConfig(opening_chars=5)
-    first, caller = ScriptedProvider(cut("Hel", "l")), RecordingCaller()
+    first, caller = ScriptedProvider(cut("He", "l")), RecordingCaller()
     second = ScriptedProvider(healthy(*"Hello!", every=1))
     await supervise(gateway(first, second, hold=hold), caller)
     assert caller.text == "Hello!"
@@ -328,8 +328,8 @@ async def test_reasoning_opens_a_stream_only_where_the_route_says_so(
 async def test_a_buffered_answer_fails_unseen(autojump_clock: trio.testing.MockClock) -> None:
     """Even when all but its end had come."""
     hold, caller = HoldConfig(mode="buffered"), RecordingCaller()
-    first = ScriptedProvider(cut("Hel", "lo"))
-    second = ScriptedProvider(healthy("Hel", "lo", every=1))
+    first = ScriptedProvider(cut("He", "llo"))
+    second = ScriptedProvider(healthy("He", "llo", every=1))
     await supervise(gateway(first, second, hold=hold), caller)
     assert caller.text == "Hello"
     assert caller.received.endswith(DONE)

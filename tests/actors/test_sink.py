@@ -66,7 +66,7 @@ async def write(
 async def test_a_stream_begins_with_the_first_release() -> None:
     """A start alone writes nothing: no byte before there is something to say."""
     caller = RecordingCaller()
-    written = await write(caller, STARTED, words("Hel"), words("lo"), Success(FACTS, 1))
+    written = await write(caller, STARTED, words("He"), words("llo"), Success(FACTS, 1))
     assert caller.starts == 1
     assert caller.headers == {
         b"content-type": b"text/event-stream; charset=utf-8",
@@ -83,7 +83,7 @@ async def test_a_stream_begins_with_the_first_release() -> None:
 async def test_releases_that_are_there_already_are_written_together() -> None:
     """One write to the server costs more than many frames."""
     caller = RecordingCaller()
-    await write(caller, STARTED, words("Hel"), words("lo"), words("!"), Success(FACTS, 1))
+    await write(caller, STARTED, words("He"), words("llo"), words("!"), Success(FACTS, 1))
     assert len(caller.writes) == 2
     assert json.loads(caller.writes[0][1].split(b"\n\n")[2][6:])["choices"][0]["delta"] == {
         "content": "!"
@@ -111,7 +111,7 @@ async def test_a_second_start_never_reaches_the_caller() -> None:
     """One identity for the whole of a response."""
     caller = RecordingCaller()
     start = Start(2, "up-2", 8, LIVE)
-    await write(caller, STARTED, words("Hel"), start, words("lo"), Success(FACTS, 2))
+    await write(caller, STARTED, words("He"), start, words("llo"), Success(FACTS, 2))
     assert caller.starts == 1
     assert {each["id"] for each in caller.chunks()} == {"up-1"}
     assert caller.text == "Hello"
@@ -132,7 +132,7 @@ async def test_a_json_answer_is_written_whole() -> None:
     """With its length, and nothing before the terminal."""
     caller = RecordingCaller()
     start = Start(1, "up-1", 7, WHOLE)
-    written = await write(caller, start, words("Hel"), words("lo"), Success(FACTS, 1))
+    written = await write(caller, start, words("He"), words("llo"), Success(FACTS, 1))
     assert len(caller.writes) == 1
     assert json.loads(caller.received)["choices"][0]["message"]["content"] == "Hello"
     assert caller.headers[b"content-length"] == str(len(caller.received)).encode()
@@ -161,7 +161,7 @@ async def test_an_error_may_end_the_connection_too() -> None:
 async def test_an_error_after_the_first_byte_is_said_in_the_stream() -> None:
     """No clean end: five real clients take one for success."""
     caller = RecordingCaller()
-    written = await write(caller, STARTED, words("Hel"), FAILED)
+    written = await write(caller, STARTED, words("He"), FAILED)
     assert caller.status == 200
     assert caller.code == "stream_cut"
     assert DONE not in caller.received
@@ -169,7 +169,7 @@ async def test_an_error_after_the_first_byte_is_said_in_the_stream() -> None:
     assert (written.code, written.framing) == ("stream_cut", "chat_sse")
 
 
-@pytest.mark.parametrize("items", [[], [STARTED], [STARTED, words("Hel")]])
+@pytest.mark.parametrize("items", [[], [STARTED], [STARTED, words("He")]])
 async def test_a_channel_that_closes_without_a_terminal_is_an_error(items: Sequence[Wire]) -> None:
     """Whoever should have sent one is dead."""
     caller = RecordingCaller()
@@ -264,7 +264,7 @@ async def test_a_silent_stream_gets_comments(autojump_clock: trio.testing.MockCl
     """After each 15 seconds without a write, and at once none after one."""
     caller = RecordingCaller()
     await pinged(
-        caller, (0, STARTED), (1, words("Hel")), (40, words("lo")), (14, Success(FACTS, 1))
+        caller, (0, STARTED), (1, words("He")), (40, words("llo")), (14, Success(FACTS, 1))
     )
     assert [at for at, data in caller.writes if data == KEEP_ALIVE] == [16.0, 31.0]
     assert caller.text == "Hello"
@@ -290,7 +290,7 @@ async def test_a_slow_write_is_no_silence(autojump_clock: trio.testing.MockClock
     """A comment behind a write that took a minute would say nothing new, and an answer is on its way."""
     caller = SlowCaller(seconds=60)
     await pinged(
-        caller, (0, STARTED), (0, words("Hel")), (0, words("lo")), (130, Success(FACTS, 1))
+        caller, (0, STARTED), (0, words("He")), (0, words("llo")), (130, Success(FACTS, 1))
     )
     assert [data == KEEP_ALIVE for _, data in caller.writes] == [False, False, False]
 
