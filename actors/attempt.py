@@ -7,6 +7,7 @@ deadline scope per attempt is armed anew; nothing is entered per chunk.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from gate.reader import AnswerReader, reader_for
 __all__ = ["AttemptOrder", "run"]
 
 ERROR_BODY_BYTES_MAX: Final = 65_536  # of an error answer; more is not read
+ERROR_BODY_SECONDS: Final = 2.0  # for all of it
 _FAULTS: Final = {
     UpstreamFault.CONNECT: FailureKind.CONNECT,
     UpstreamFault.RESET: FailureKind.RESET,
@@ -99,7 +101,17 @@ class _Runner:
             self.target = by_name[name]
             exchange.attempts += 1
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
-            return await self._under_clocks(exchange.targets[self.target])
+            return await self._watched(exchange.targets[self.target])
+
+    async def _watched(self, target: Target) -> HowEnded:
+        """The attempt; its provider's health hears of the end, whatever it is."""
+        how: HowEnded = Failure(FailureKind.ABORTED)
+        target.health.begin(trio.current_time())
+        try:
+            how = await self._under_clocks(target)
+        finally:
+            target.health.end(how, trio.current_time())
+        return how
 
     async def _under_clocks(self, target: Target) -> HowEnded:
         """The attempt, ended by whichever clock runs out first."""
@@ -143,16 +155,19 @@ class _Runner:
 
     async def _refused(self, response: UpstreamResponse) -> HowEnded:
         """An answer that is not a 2xx: its status and code, as far as its body says one."""
-        wait = retry_after_seconds(_header(response, b"retry-after"))
+        wait = retry_after_seconds(
+            _header(response, b"retry-after"),
+            milliseconds=_header(response, b"retry-after-ms"),
+            wall=self._exchange.world.wall(),
+        )
         body = b""
-        try:
+        # The status says enough where the body breaks off, or doesn't come.
+        with suppress(UpstreamFailed), trio.move_on_after(ERROR_BODY_SECONDS):
             while len(body) < ERROR_BODY_BYTES_MAX:
                 data = await response.read()
                 if not data:
                     break
                 body += data
-        except UpstreamFailed:
-            pass  # the status says enough
         return classify_status(response.status, body[:ERROR_BODY_BYTES_MAX], retry_after=wait)
 
     async def _answer(self, response: UpstreamResponse, held: Reservation) -> HowEnded:

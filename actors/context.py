@@ -12,32 +12,36 @@ from actors.ports import Headers, Provider
 from actors.world import World
 from gate.budget import MemoryBudget, Reservation
 from gate.config import LimitsConfig, RouteConfig
+from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot
 from gate.observe import Observation, Probe, What
 from gate.refs import Refs
+from gate.retry_budget import RetryBudget
 
 __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first."""
+    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's."""
 
     provider_name: str
     provider: Provider
     model: str
     priority: int
     capabilities: frozenset[str]
+    health: ProviderHealth
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The targets that serve one alias, under one route. `blocked`: the gating filter that is not there, if one is missing."""
+    """The targets that serve one alias, under one route, and its retry budget. `blocked`: the gating filter that is not there, if one is missing."""
 
     alias: str
     route: RouteConfig
     filters: tuple[str, ...]
     targets: tuple[Target, ...]
+    retries: RetryBudget
     blocked: str | None = None
 
 
@@ -109,6 +113,9 @@ class Ending:
     )
     write_began: float | None = None  # when the write that is under way began
     written_at: float = 0.0  # when the last one ended
+    write_seconds: float = 0.0  # how long that one took
+    status: int = 0  # that the caller has got; 0: none yet
+    bytes_out: int = 0  # of body
     stop: Callable[[], None] = lambda: None  # cancels the work, not the sink
 
     def because(self, reason: str) -> None:

@@ -57,13 +57,16 @@ async def run(
 
 
 def _situation(exchange: Exchange, *, released: bool) -> Situation:
+    now = trio.current_time()
     return Situation(
         priorities=tuple(target.priority for target in exchange.targets),
         released=released,
-        now=trio.current_time(),
+        now=now,
         deadline=exchange.deadline,
         draw=exchange.world.draw(),
         recovery=exchange.pool.route.recovery,
+        waits=tuple(target.health.wait_seconds(now) for target in exchange.targets),
+        retries_left=exchange.pool.retries.left(now),
     )
 
 
@@ -77,6 +80,7 @@ async def _attempt(
     """Carries out one decision; how the attempt ended, a violation before its own end."""
     plan = RecoveryPlan(exchange.refs.plan(), Exact(), decision.targets, decision.wait_seconds)
     if before:
+        exchange.pool.retries.take(trio.current_time())
         exchange.note(What.PLAN, attempt=before, code="exact", count=before)
         await trio.sleep(plan.wait_seconds)
     n = exchange.refs.attempt()

@@ -20,8 +20,10 @@ from gate.events import (
     Complete,
     End,
     Ended,
+    Facts,
     Frame,
     Head,
+    HowEnded,
     Release,
     Shape,
     Start,
@@ -31,6 +33,7 @@ from gate.events import (
 from gate.failure import Failure, FailureKind
 from gate.judging import Judge
 from gate.observe import What
+from gate.openai import FINISH_REASONS
 
 __all__ = ["PIECE_BYTES_MAX", "WIRE_BYTES", "Reports", "run"]
 
@@ -114,9 +117,18 @@ class _Evaluator:
                 await self._start(end.n)
                 await self._release(end.n, judged)
         facts = judge.facts
+        if facts is not None:
+            self._note_finishes(end.n, how, facts)
         judge.drop()
         self._held.resize(0)
         await self._reports.send(Ended(end.n, how, end.target, judge.tail.released, facts))
+
+    def _note_finishes(self, n: int, how: HowEnded, facts: Facts) -> None:
+        """What an operator may want to know of an odd ending that was taken for a good one."""
+        if isinstance(how, Complete) and how.implied:
+            self._exchange.note(What.FINISH_MISSING, attempt=n)
+        if any(fact.reason not in FINISH_REASONS for fact in facts.finishes):
+            self._exchange.note(What.FINISH_UNKNOWN, attempt=n)
 
     async def _condemn(self, n: int, failure: Failure) -> None:
         self.condemned = True

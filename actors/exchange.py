@@ -62,20 +62,8 @@ async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
             ending.because("internal_error")
         finally:
             gateway.open.discard(ending)
-    outcome = supervisor.outcome()
-    gateway.probe(
-        Observation(
-            What.EXCHANGE_ENDED,
-            door.exchange,
-            attempt=outcome.attempts,
-            code=outcome.code or outcome.kind.value,
-            framing=outcome.framing,
-            status=outcome.status,
-            seconds=gateway.world.clock() - began,
-            count=outcome.bytes_out,
-        )
-    )
-    return outcome
+            supervisor.tell(gateway.world.clock() - began)
+    return supervisor.outcome()
 
 
 @contextmanager
@@ -125,7 +113,7 @@ class _Supervisor:
                 terminal: Terminal | None = None
                 with work, _open_snapshot(self._budget) as snapshot:
                     send_intake, intake = trio.open_memory_channel[Intake](1)
-                    outer.start_soon(
+                    outer.start_soon(  # noqa: ASYNC111 - ingress knows that the snapshot may be closed before it ends
                         partial(
                             ingress.run,
                             send_intake,
@@ -158,7 +146,6 @@ class _Supervisor:
                         self._gateway.crashed(door.exchange, group)
                 if not self._terminal_sent:
                     await releases.send(terminal or self._early_end())
-                releases.close()
                 self._written = await written.receive()
             outer.cancel_scope.cancel()
 
@@ -185,6 +172,7 @@ class _Supervisor:
         if code is not None:
             return Terminal(refusal(503, code), 0, close=code == "draining")
         gateway = self._gateway
+        pool.retries.admit(ready_at)
         targets = [target for target in pool.targets if request.needs <= target.capabilities]
         exchange = self._admitted_as = Exchange(
             refs=Refs(ExchangeId(self._door.exchange)),
@@ -218,6 +206,22 @@ class _Supervisor:
     def _attempts(self) -> int:
         return self._admitted_as.attempts if self._admitted_as else 0
 
+    def tell(self, seconds: float) -> None:
+        """The observation of the end; also where the exchange is cancelled from outside."""
+        outcome = self.outcome()
+        self._gateway.probe(
+            Observation(
+                What.EXCHANGE_ENDED,
+                self._door.exchange,
+                attempt=outcome.attempts,
+                code=outcome.code or outcome.kind.value,
+                framing=outcome.framing,
+                status=outcome.status,
+                seconds=seconds,
+                count=outcome.bytes_out,
+            )
+        )
+
     def outcome(self) -> Outcome:
         """How the exchange ended: as the sink wrote it, else abandoned, else a bug of ours."""
         written, request = self._written, self._request
@@ -227,7 +231,8 @@ class _Supervisor:
         if written is None:
             reason = self._ending.reason
             kind = OutcomeKind.ERROR if reason == "internal_error" else OutcomeKind.ABANDONED
-            return Outcome(kind, reason, 0, self._attempts, 0, framing, MODE, self._budget)
+            status, sent = self._ending.status, self._ending.bytes_out
+            return Outcome(kind, reason, status, self._attempts, sent, framing, MODE, self._budget)
         kind = OutcomeKind.ERROR if written.code else OutcomeKind.SUCCESS
         return Outcome(
             kind,
@@ -253,6 +258,7 @@ def _inner_actors(
         pool.route.hold,
         streams=request.stream,
         held_bytes_max=exchange.limits.held_bytes_max,
+        reasoning_field=pool.route.reasoning_field,
         make_filters=lambda: make_filters(pool.filters, choices=request.choices),
     )
     return [

@@ -25,6 +25,7 @@ __all__ = ["run"]
 TOO_SLOW_SHARE: Final = (
     0.9  # of caller_write_seconds: a disconnect this long into a write is the write limit's doing
 )
+JUST_NOW_SECONDS: Final = 0.1
 
 
 async def run(
@@ -46,14 +47,17 @@ async def run(
                 intake.send_nowait(message)
             await _watch(caller)
         if not ending.over:
-            ending.because(_reason(ending.write_began, caller_write_seconds))
+            ending.because(_reason(ending, caller_write_seconds))
             leave()
 
 
-def _reason(write_began: float | None, caller_write_seconds: float) -> str:
-    if write_began is None:
-        return "caller_gone"
-    stuck = trio.current_time() - write_began
+def _reason(ending: Ending, caller_write_seconds: float) -> str:
+    """A write returns when its connection dies, too: the sink may hear of that a moment before the watch does."""
+    now, stuck = trio.current_time(), 0.0
+    if ending.write_began is not None:
+        stuck = now - ending.write_began
+    elif now - ending.written_at < JUST_NOW_SECONDS:
+        stuck = ending.write_seconds
     return "caller_too_slow" if stuck >= TOO_SLOW_SHARE * caller_write_seconds else "caller_gone"
 
 

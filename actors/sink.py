@@ -23,7 +23,6 @@ from gate.sse import KEEP_ALIVE
 
 __all__ = ["Written", "keep_alive", "run"]
 
-LONG_WRITE_SECONDS: Final = 0.1  # one that took so long may have ended with its connection
 _CLOSE: Final = (b"connection", b"close")
 
 _Rare = Start | Ping | Success | Terminal  # what is no release
@@ -88,14 +87,13 @@ class _Sink:
         self._boundary = CommitBoundary()
         self._staged: Start | None = None
         self._chosen: Framing | None = None
-        self._status = 0
         self._code = ""
         self._attempts = 0
-        self._bytes_out = 0
 
     def written(self) -> Written:
         name = self._chosen.name if self._chosen else ""
-        return Written(name, self._status, self._code, self._attempts, self._bytes_out)
+        ending = self._ending
+        return Written(name, ending.status, self._code, self._attempts, ending.bytes_out)
 
     async def drain(self, wire: trio.MemoryReceiveChannel[Wire]) -> None:
         """Takes what comes and writes it."""
@@ -186,24 +184,21 @@ class _Sink:
         await self._head(200, [*self._framing.headers, *length], attempts=self._staged.n)
 
     async def _head(self, status: int, headers: Headers, *, attempts: int) -> None:
-        self._status = status
+        self._ending.status = status
         own = [(b"x-request-id", self._request_id), (b"x-tidegate-attempts", b"%d" % attempts)]
         await self._caller.start(status, [*headers, *own])
 
     async def _write(self, data: bytes) -> None:
-        self._bytes_out += len(data)
+        self._ending.bytes_out += len(data)
         began = self._ending.write_began = trio.current_time()
         await self._caller.write(data)
-        ended = trio.current_time()
-        if ended - began >= LONG_WRITE_SECONDS:
-            # A write also returns when the connection dies under it: the watch is to see it under way.
-            await trio.lowlevel.checkpoint()
         self._ending.write_began = None
-        self._ending.written_at = ended
+        ended = self._ending.written_at = trio.current_time()
+        self._ending.write_seconds = ended - began
 
     async def _end(self, data: bytes) -> None:
         # Where the caller was seen to leave in this very step nothing terminal is written.
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._bytes_out += len(data)
+        self._ending.bytes_out += len(data)
         self._ending.over = True  # from here on a disconnect may be the server's word for the end
         await self._caller.end(data)

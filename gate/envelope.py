@@ -22,7 +22,10 @@ DEFAULT_RETRY_AFTER: Final = (
 
 
 class PublicError(msgspec.Struct, frozen=True):
-    """An error as the caller sees it. `retry_after` in seconds; `retry: False` asks SDKs not to multiply attempts."""
+    """An error as the caller sees it. `retry_after` in seconds; `retry: False` asks SDKs not to multiply attempts.
+
+    `told_by` names the sentence where `code` is a provider's own word.
+    """
 
     status: int
     type: str
@@ -30,6 +33,7 @@ class PublicError(msgspec.Struct, frozen=True):
     param: str | None = None
     retry_after: float | None = None
     retry: bool | None = None
+    told_by: str = ""
 
 
 _SENTENCES: Final = {
@@ -58,6 +62,7 @@ _SENTENCES: Final = {
     "no_provider": "No provider can serve this model now.",
     "filter_unavailable": "A filter that this model's route requires is not available.",
     "held_limit": "The answer is larger than what may be held before it is judged.",
+    "provider_not_found": "The provider does not know this model or resource.",
     "provider_connect": "The provider could not be reached.",
     "provider_reset": "The provider closed the connection before it answered.",
     "provider_error": "The provider failed to answer.",
@@ -75,6 +80,7 @@ _SENTENCES: Final = {
     "missing_terminal": "The provider's answer ended without saying that it was complete.",
     "malformed_event": "The provider's answer was malformed.",
     "empty_answer": "The provider gave an empty answer.",
+    "failed_finish": "The provider ended its answer with a failure.",
     "total_timeout": "The answer did not come within the time that this request has.",
     "stream_limit": "The answer took longer than this gateway allows.",
     "internal_error": "The gateway failed. The request id tells the operator where to look.",
@@ -148,7 +154,8 @@ def public_error(
     if failure.kind in _CALLERS:
         status = failure.status if failure.status in {400, 404, 413, 422} else 400
         code = failure.provider_code or failure.code
-        return PublicError(status, _TYPES[status], code, failure.provider_param)
+        about = "provider_not_found" if failure.kind is FailureKind.NOT_FOUND else failure.code
+        return PublicError(status, _TYPES[status], code, failure.provider_param, told_by=about)
     status = _STATUS.get(failure.kind, 502)
     if status in {429, 503}:
         wait = DEFAULT_RETRY_AFTER if retry_after is None else retry_after
@@ -159,7 +166,7 @@ def public_error(
 def envelope(error: PublicError) -> bytes:
     """`{"error": {"message", "type", "param", "code"}}`, all four members always there."""
     body = {
-        "message": sentence(error.code),
+        "message": sentence(error.told_by or error.code),
         "type": error.type,
         "param": error.param,
         "code": error.code,

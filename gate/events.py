@@ -126,6 +126,8 @@ class Mend(IntFlag):
     TEXT = 2  # half a surrogate pair in a text
     FIELDS = 4  # content as a list of parts
     BYTES = 8  # payload bytes that are not UTF-8, or not one line
+    REASONING = 16  # reasoning under the name `reasoning`
+    REASONING_CONTENT = 32  # reasoning under the name `reasoning_content`
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

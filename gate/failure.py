@@ -23,6 +23,7 @@ RETRY_AFTER_SECONDS_MAX: Final = (
     3600.0  # a longer wait is no plan; the value only bounds what is repeated to a caller
 )
 WORD_CHARS_MAX: Final = 128  # a code is a short word; more of it is not looked at
+MESSAGE_CHARS_MAX: Final = 1024  # of a provider's sentence are looked at
 ERROR_DEPTH_MAX: Final = 2  # {"error": {"error": {...}}} is read, deeper wrapping is not
 
 
@@ -49,6 +50,7 @@ class FailureKind(Enum):
     MISSING_TERMINAL = "missing_terminal"
     MALFORMED = "malformed_event"
     EMPTY = "empty_answer"
+    FAILED_FINISH = "failed_finish"  # a finish reason that says failure
     TOTAL = "total_timeout"
     STREAM_LIMIT = "stream_limit"
     HELD_LIMIT = "held_limit"
@@ -103,6 +105,13 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
         )
     ),
 )
+_NO_MODEL: Final = re.compile(r"modelnotfound(error)?")
+# Many servers name this one only in their sentence.
+_CONTEXT_TOLD: Final = re.compile(
+    r"(maximum|max) (context|model) length|context (length|window|size)|too many (input )?tokens"
+    r"|exceeds? .{0,40}(context|token limit)",
+    re.IGNORECASE,
+)
 _SEPARATORS: Final = re.compile(r"[-_. ]")
 _PARAM: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
 _RETRIED_4XX: Final = frozenset({408, 409})
@@ -111,15 +120,16 @@ _ANSWERS: Final = frozenset({400, 413, 422})
 
 def classify_status(status: int, body: bytes, *, retry_after: float | None = None) -> Failure:
     """The failure that a response with a status other than 2xx is. `body` (any bytes, perhaps cut) is read for a code only."""
-    code, param = _code_and_param(_innermost(_decoded(body)))
-    return _failure(status, code, param, retry_after)
+    inner = _innermost(_decoded(body))
+    code, param = _code_and_param(inner)
+    return _failure(_told(status, inner), code, param, retry_after, _message(inner))
 
 
 def classify_error(error: object) -> Failure:
     """The failure that an error inside a 2xx stands for: its number, else the first word that is known, else 502."""
     inner = _innermost(error)
     code, param = _code_and_param(inner)
-    return _failure(_stated_status(inner), code, param, None)
+    return _failure(_stated_status(inner), code, param, None, _message(inner))
 
 
 def retry_after_seconds(
@@ -152,12 +162,29 @@ def _seconds_to(date: bytes, wall: float) -> float | None:
 
 
 def _failure(
-    status: int, code: str | None, param: str | None, retry_after: float | None
+    status: int, code: str | None, param: str | None, retry_after: float | None, message: str
 ) -> Failure:
-    return Failure(_kind(status, code), status, code, param, retry_after)
+    return Failure(_kind(status, code, message), status, code, param, retry_after)
 
 
-def _kind(status: int, code: str | None) -> FailureKind:
+def _told(status: int, error: object) -> int:
+    """A 400 that says `model_not_found` (OpenAI's Responses API) is a 404."""
+    words = [_folded(word) for word in _words(error)]
+    return 404 if status == 400 and any(_NO_MODEL.fullmatch(word) for word in words) else status
+
+
+def _message(error: object) -> str:
+    """The beginning of the provider's own sentence; read for its kind here, and shown to nobody."""
+    message = error.get("message") if isinstance(error, Mapping) else None
+    return message[:MESSAGE_CHARS_MAX] if isinstance(message, str) else ""
+
+
+def _words(error: object) -> list[str]:
+    found = [error.get(name) for name in ("code", "type")] if isinstance(error, Mapping) else []
+    return [word for word in found if isinstance(word, str)]
+
+
+def _kind(status: int, code: str | None, message: str) -> FailureKind:
     if status == 429:
         return FailureKind.RATE_LIMITED
     if status >= 500 or status in _RETRIED_4XX:
@@ -165,13 +192,13 @@ def _kind(status: int, code: str | None) -> FailureKind:
     if status in {401, 403}:
         return FailureKind.AUTH
     if status in _ANSWERS:
-        return _answer_kind(code or "")
+        return _answer_kind(code or "", message)
     return FailureKind.NOT_FOUND if status == 404 else FailureKind.UNUSABLE
 
 
-def _answer_kind(code: str) -> FailureKind:
+def _answer_kind(code: str, message: str) -> FailureKind:
     word = _folded(code)
-    if _CONTEXT.fullmatch(word):
+    if _CONTEXT.fullmatch(word) or _CONTEXT_TOLD.search(message):
         return FailureKind.CONTEXT_LENGTH
     return FailureKind.CONTENT_FILTER if _CONTENT.fullmatch(word) else FailureKind.REFUSED
 
@@ -188,13 +215,11 @@ def _stated_status(error: object) -> int:
         number = _http_number(error.get(name))
         if number:
             return number
-    for name in ("code", "type"):
-        word = error.get(name)
-        if isinstance(word, str):
-            folded = _folded(word)
-            for pattern, status in _WORDS:
-                if pattern.fullmatch(folded):
-                    return status
+    for word in _words(error):
+        folded = _folded(word)
+        for pattern, status in _WORDS:
+            if pattern.fullmatch(folded):
+                return status
     return 502
 
 

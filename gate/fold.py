@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gate.events import Facts, FinishFact
-from gate.openai import integer, items, tolerant_object
+from gate.loose_json import integer, items, tolerant_object
 
 __all__ = ["ChatFold"]
 

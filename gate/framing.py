@@ -14,7 +14,7 @@ import msgspec
 from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
-from gate.openai import encoded, integer, tolerant_object
+from gate.loose_json import encoded, integer, tolerant_object
 from gate.splice import apply_edits, members_of
 from gate.sse import DONE
 

@@ -30,6 +30,7 @@ class Judge:
         *,
         streams: bool,
         held_bytes_max: int,
+        reasoning_field: str = "reasoning_content",
         make_filters: Callable[[], Sequence[Filter]],
     ) -> None:
         self.tail = EvidenceTail()
@@ -37,6 +38,7 @@ class Judge:
         self._hold = hold
         self._live = streams and hold.mode == "live"
         self._held_bytes_max = held_bytes_max
+        self._reasoning_field = reasoning_field
         self._make_filters = make_filters
         self._begin()
 
@@ -46,7 +48,7 @@ class Judge:
         return self._mender.identity
 
     def _begin(self) -> None:
-        self._mender = ChatMender()
+        self._mender = ChatMender(reasoning_field=self._reasoning_field)
         self._filters = self._make_filters()
         self._opening = Opening(
             chars=self._hold.opening_chars, reasoning=self._hold.reasoning == "release"
@@ -71,9 +73,10 @@ class Judge:
             return []
         position = self.tail.newest
         self.tail.extend(mended)
-        verdict = self._judged([each.observe(mended, position) for each in self._filters])
-        if isinstance(verdict, Failure):
-            return verdict
+        verdicts = [(each, each.observe(mended, position)) for each in self._filters]
+        failure = self._judged(verdicts)
+        if failure is not None:
+            return failure
         released = self.tail.release(self._limit())
         if self.tail.held_bytes > self._held_bytes_max:
             return Failure(FailureKind.HELD_LIMIT)
@@ -84,16 +87,18 @@ class Judge:
         frames, self.facts = self._mender.finish(end)
         position = self.tail.newest
         self.tail.extend(frames)
-        verdicts = [each.observe(frames, position) for each in self._filters if frames]
         facts = self.facts
-        verdicts += [each.finish(self.tail.newest, facts) for each in self._filters]
+        verdicts = [(each, each.observe(frames, position)) for each in self._filters if frames]
+        verdicts += [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         failure = self._judged(verdicts)
         if failure is not None:
             return failure
         return self.tail.release(self.tail.newest)
 
-    def _judged(self, verdicts: Sequence[Verdict]) -> Failure | None:
-        verdict = combine(verdicts, newest=self.tail.newest)
+    def _judged(self, verdicts: Sequence[tuple[Filter, Verdict]]) -> Failure | None:
+        """What the gating filters say together; one that only observes holds and condemns nothing."""
+        gating = [verdict for each, verdict in verdicts if each.gating]
+        verdict = combine(gating, newest=self.tail.newest)
         if isinstance(verdict, Passed):
             self._passed = verdict.position
             return None

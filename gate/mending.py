@@ -2,10 +2,11 @@
 
     1. fields      content as a list of parts becomes a string; a payload of several lines, or not UTF-8, becomes one line of UTF-8
     2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD
-    3. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
-    4. role        the first frame of a choice says its role, once
+    3. names       reasoning goes under the name that the route writes
+    4. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
+    5. role        the first frame of a choice says its role, once
 
-Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (facts and role by
+Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (names, facts and role by
 splicing, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
 """
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from gate.events import (
     Complete,
@@ -27,15 +30,8 @@ from gate.events import (
     TextDelta,
     UsageReport,
 )
-from gate.openai import (
-    decode_object,
-    encoded,
-    finish_reason,
-    integer,
-    items,
-    paired,
-    tolerant_object,
-)
+from gate.loose_json import encoded, integer, items, paired, tolerant_object
+from gate.openai import decode_object, finish_reason
 from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
 
 __all__ = ["ChatMender", "merge_usage"]
@@ -49,6 +45,12 @@ _TEXTS: Final[Mapping[str, type[TextDelta | ReasoningDelta | RefusalDelta]]] = {
 _EMPTY_VALUES: Final = frozenset({b"null", b'""', b"[]", b"{}"})
 _ENVELOPE: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
 _CHOICE_OWN: Final = frozenset({"index", "delta", "finish_reason", "logprobs"})
+_OTHER_NAME: Final = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}
+_NAME_FLAGS: Final = {
+    "reasoning": Mend.REASONING.value,
+    "reasoning_content": Mend.REASONING_CONTENT.value,
+}
+_NAMES: Final = (Mend.REASONING | Mend.REASONING_CONTENT).value
 _RENEW: Final = (Mend.FIELDS | Mend.BYTES | Mend.TEXT).value
 
 Edit = tuple[int, int, bytes]
@@ -57,8 +59,12 @@ Edit = tuple[int, int, bytes]
 class ChatMender:
     """Mends one attempt's frames in order, and keeps its closing facts and its identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reasoning_field: str = "reasoning_content") -> None:
         self.identity: Identity | None = None
+        self._reasoning_field = reasoning_field
+        # What concerns no step here: reasoning under the name that is written anyway.
+        fine = Mend.REASONING if reasoning_field == "reasoning" else Mend.REASONING_CONTENT
+        self._concerns = ~fine.value
         self._roles: set[int] = set()
         self._halves: dict[tuple[int, str], str] = {}
         self._finishes: dict[int, FinishFact] = {}
@@ -69,7 +75,7 @@ class ChatMender:
         """The frames that remain. A frame that needs nothing is passed on as it is."""
         mended: list[Frame] = []
         for frame in frames:
-            if frame.mend == 0 and not self._halves and self._ordinary(frame):
+            if not frame.mend & self._concerns and not self._halves and self._ordinary(frame):
                 mended.append(frame)
             elif frame.whole:
                 mended.append(self._note_whole(frame))
@@ -109,7 +115,36 @@ class ChatMender:
                     self.identity = event
                 case _:
                     pass
-        return frame
+        edits = self._reasoning_of_body(frame.data) if frame.mend & _NAMES & self._concerns else []
+        return msgspec.structs.replace(frame, data=apply_edits(frame.data, edits))
+
+    def _reasoning_of_body(self, data: bytes) -> list[Edit]:
+        """The renaming in every message of a JSON body."""
+        edits: list[Edit] = []
+        choices = [member.value_start for member in members_of(data) if member.key == "choices"]
+        for start, _ in elements_of(data, choices[-1]):
+            for member in members_of(data, start):
+                if member.key == "message":
+                    edits += self._named(data, members_of(data, member.value_start))
+        return edits
+
+    def _named(self, data: bytes, members: tuple[Member, ...]) -> list[Edit]:
+        """The edits that put reasoning under the name that the route writes; one that is there already keeps it."""
+        wanted, other = self._reasoning_field, _OTHER_NAME[self._reasoning_field]
+        values = {member.key: member for member in members}
+        found, own = values.get(other), values.get(wanted)
+        if found is None:
+            return []
+        raw = data[found.value_start : found.value_end]
+        if raw in _EMPTY_VALUES:
+            return []
+        if own is None:
+            end = data.index(b'"', found.key_start + 1) + 1
+            return [(found.key_start, end, b'"%b"' % wanted.encode())]
+        edits = [(found.value_start, found.value_end, b"null")]
+        if data[own.value_start : own.value_end] in _EMPTY_VALUES:
+            edits.append((own.value_start, own.value_end, raw))
+        return sorted(edits)
 
     def _mend(self, frame: Frame) -> Iterator[Frame]:
         if frame.mend & _RENEW or self._halves:
@@ -230,6 +265,7 @@ class ChatMender:
             and data[member.value_start : member.value_end] not in _EMPTY_VALUES
             for member in members
         )
+        edits += self._named(data, members)
         role = members[names.index("role")] if "role" in names else None
         said = role is not None and _says(data[role.value_start : role.value_end])
         if choice not in self._roles:
@@ -311,4 +347,4 @@ def _text_frame(choice: int, name: str, text: str) -> Frame:
         "choices": [{"index": choice, "delta": {name: text}, "finish_reason": None}],
     }
     event = _TEXTS[name](choice, text)
-    return Frame(encoded(value), (event,), 0)
+    return Frame(encoded(value), (event,), 0, _NAME_FLAGS.get(name, 0))

@@ -26,7 +26,6 @@ class What(Enum):
     GIVE_UP = "give_up"
     FINISH_UNKNOWN = "finish_unknown"
     FINISH_MISSING = "finish_missing"
-    COMMITTED = "committed"
     CRASHED = "crashed"
 
 

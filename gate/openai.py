@@ -7,7 +7,6 @@ the standard library's parser, which takes what providers really send. Either wa
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -29,22 +28,28 @@ from gate.events import (
     UsageReport,
 )
 from gate.failure import Failure, FailureKind, classify_error
-from gate.splice import JsonRefused, scan_members
+from gate.loose_json import (
+    SHALLOW_BYTES,
+    encoded,
+    integer,
+    is_plain,
+    is_utf8,
+    items,
+    paired,
+    string,
+    tolerant_object,
+    too_deep,
+)
 from gate.sse import SseEvent
 
 __all__ = [
+    "FINISH_REASONS",
     "Note",
     "decode_event",
     "decode_object",
-    "encoded",
     "finish_reason",
     "frame_of",
-    "integer",
-    "is_plain",
-    "items",
-    "paired",
     "says_failure",
-    "tolerant_object",
 ]
 
 
@@ -57,6 +62,11 @@ class Note(Enum):
 
 
 # ---- finish reasons --------------------------------------------------------------------------------
+
+FINISH_REASONS: Final = frozenset(
+    {"stop", "length", "tool_calls", "content_filter", "function_call"}
+)
+"""OpenAI's own; any other passes unchanged, with an observation."""
 
 _SPELLINGS: Final = {
     **{word: word for word in ("stop", "length", "tool_calls", "content_filter", "function_call")},
@@ -130,8 +140,6 @@ class _Chunk(msgspec.Struct):
     detail: msgspec.Raw = msgspec.Raw(b"null")
 
 
-DEPTH_MAX: Final = 256  # containers in containers: a stack has to bear them several times over
-_SHALLOW_BYTES: Final = 2 * DEPTH_MAX  # less bytes nest no deeper, and are not looked at
 _fast: Final = msgspec.json.Decoder(_Chunk)
 _NULL: Final = msgspec.Raw(b"null")
 _BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
@@ -156,7 +164,7 @@ def decode_event(event: SseEvent) -> Frame | Failure | Note:
 def _decode(data: bytes, size: int) -> Frame | Failure:
     if b'"error' in data:
         return _tolerant(data, size)
-    if len(data) > _SHALLOW_BYTES and _too_deep(data):
+    if len(data) > SHALLOW_BYTES and too_deep(data):
         return Failure(FailureKind.MALFORMED)
     try:
         chunk = _fast.decode(data)
@@ -165,15 +173,35 @@ def _decode(data: bytes, size: int) -> Frame | Failure:
     if chunk.object == "error" or chunk.type == "error" or chunk.detail != _NULL:
         return _tolerant(data, size)
     events = _events(chunk)
-    return Frame(data, tuple(events), size, _mend(data, events).value)
+    plain = b"\n" not in data and (data.isascii() or is_utf8(data))
+    return Frame(data, tuple(events), size, _mend(chunk, events) | (0 if plain else _BYTES))
 
 
-def _mend(data: bytes, events: list[Event]) -> Mend:
-    plain = b"\n" not in data and (data.isascii() or _is_utf8(data))
-    mend = Mend.NOTHING if plain else Mend.BYTES
+# Flags as plain numbers: an enum's operators cost more than the whole decoding.
+_FACTS: Final = Mend.FACTS.value
+_BYTES: Final = Mend.BYTES.value
+_REASONING: Final = Mend.REASONING.value
+_REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
+
+
+def _mend(chunk: _Chunk, events: list[Event]) -> int:
+    """The flags that follow from what is in the chunk."""
+    mend = 0
     for event in events:
         if isinstance(event, RoleDelta | Finish | UsageReport):
-            return mend | Mend.FACTS
+            mend |= _FACTS
+        elif isinstance(event, ReasoningDelta):
+            mend |= _reasoning_names(chunk)
+    return mend
+
+
+def _reasoning_names(chunk: _Chunk) -> int:
+    mend = 0
+    for choice in chunk.choices or ():
+        if choice.delta is not None and choice.delta.reasoning:
+            mend |= _REASONING
+        if choice.delta is not None and choice.delta.reasoning_content:
+            mend |= _REASONING_CONTENT
     return mend
 
 
@@ -231,17 +259,6 @@ def _tools(delta: _Delta, index: int) -> Iterator[ToolDelta]:
 # ---- the tolerant tier -----------------------------------------------------------------------------
 
 
-def tolerant_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in `data`, whatever its strings hold; None if it is not one. Bytes that are not UTF-8 become U+FFFD, numbers that are none null."""
-    if len(data) > _SHALLOW_BYTES and _too_deep(data):
-        return None
-    try:
-        value = json.loads(data.decode(errors="replace"), parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _tolerant(data: bytes, size: int) -> Frame | Failure:
     value = tolerant_object(data)
     if value is None:
@@ -261,22 +278,20 @@ def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
         delta = choice.get("delta")
         loose, needs = _loose_delta(delta) if isinstance(delta, Mapping) else (None, Mend.NOTHING)
         mend |= needs
-        finish = paired(_text(choice.get("finish_reason")) or "")
+        finish = paired(string(choice.get("finish_reason")) or "")
         chunk.choices.append(_Choice(integer(choice.get("index")), loose, finish))
     usage = value.get("usage")
     if isinstance(usage, Mapping) and usage:
         chunk.usage = msgspec.Raw(encoded(usage))
     events = _events(chunk)
-    if any(isinstance(item, RoleDelta | Finish | UsageReport) for item in events):
-        mend |= Mend.FACTS
-    return events, mend.value
+    return events, mend.value | _mend(chunk, events)
 
 
 def frame_of(value: Mapping[str, Any], data: bytes, size: int) -> Frame:
     """A frame for a chunk that has been parsed already; `data` are its bytes."""
     events, mend = decode_object(value)
     if b"\n" in data or not is_plain(data):
-        mend |= Mend.BYTES.value
+        mend |= _BYTES
     return Frame(data, tuple(events), size, mend)
 
 
@@ -287,11 +302,11 @@ def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
         content, reasoning = _parts(content)
         mend |= Mend.FIELDS
     loose = _Delta(
-        role=_text(delta.get("role")),
-        content=_text(content),
-        reasoning_content=reasoning or _text(delta.get("reasoning_content")),
-        reasoning=_text(delta.get("reasoning")),
-        refusal=_text(delta.get("refusal")),
+        role=string(delta.get("role")),
+        content=string(content),
+        reasoning_content=reasoning or string(delta.get("reasoning_content")),
+        reasoning=string(delta.get("reasoning")),
+        refusal=string(delta.get("refusal")),
         tool_calls=[_loose_tool(tool) for tool in items(delta.get("tool_calls"))],
         function_call=_loose_function(delta.get("function_call")),
     )
@@ -310,10 +325,10 @@ def _parts(parts: list[Any]) -> tuple[str, str | None]:
         if not isinstance(part, Mapping):
             continue
         inner = part.get("thinking")
-        thinking += [_text(piece.get("text")) or "" for piece in items(inner)]
+        thinking += [string(piece.get("text")) or "" for piece in items(inner)]
         if isinstance(inner, str):
             thinking.append(inner)
-        text.append(_text(part.get("text")) or "")
+        text.append(string(part.get("text")) or "")
     return "".join(text), "".join(thinking) or None
 
 
@@ -321,9 +336,9 @@ def _loose_tool(tool: Mapping[str, Any]) -> _Tool:
     custom = tool.get("custom")
     function = _loose_function(tool.get("function"))
     if function is None and isinstance(custom, Mapping):
-        function = _Function(_text(custom.get("name")), _text(custom.get("input")))
+        function = _Function(string(custom.get("name")), string(custom.get("input")))
     index = tool.get("index")
-    return _Tool(None if index is None else integer(index), _text(tool.get("id")), function)
+    return _Tool(None if index is None else integer(index), string(tool.get("id")), function)
 
 
 def _loose_function(function: object) -> _Function | None:
@@ -332,7 +347,7 @@ def _loose_function(function: object) -> _Function | None:
     arguments = function.get("arguments")
     if isinstance(arguments, Mapping):
         arguments = encoded(arguments).decode()
-    return _Function(_text(function.get("name")), _text(arguments))
+    return _Function(string(function.get("name")), string(arguments))
 
 
 def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
@@ -341,56 +356,11 @@ def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
         return {} if required else None
     for name in sorted(value, key=lambda name: name != "error"):
         if name.startswith("error") and value[name]:
-            return value[name]
+            error = value[name]
+            # A bare text may have its code beside it: {"code": ..., "error": "..."}.
+            return error if isinstance(error, Mapping) else {**value, "error": None}
     if value.get("object") == "error" or value.get("type") == "error":
         return value
     if value.get("detail") and not value.get("choices"):
         return {"message": "detail", "code": 422 if isinstance(value["detail"], list) else None}
     return value if required else None
-
-
-def items(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list; nothing where there is no list."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def integer(value: object) -> int:
-    """An index or a time as the provider gave it; 0 where it is no whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _too_deep(data: bytes) -> bool:
-    if data.count(b"{") + data.count(b"[") <= DEPTH_MAX:
-        return False
-    try:
-        scan_members(data, depth_max=DEPTH_MAX, members_max=len(data))
-    except JsonRefused:
-        return True
-    return False
-
-
-def is_plain(data: bytes) -> bool:
-    """Whether JSON that the tolerant tier took is UTF-8, and surely free of NaN and Infinity."""
-    return b"NaN" not in data and b"Infinity" not in data and _is_utf8(data)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def paired(text: str) -> str:
-    """`text` with halves of a surrogate pair that stand side by side made one character, and every other half U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def encoded(value: object) -> bytes:
-    """JSON bytes of a parsed value; half surrogates become U+FFFD, since UTF-8 has no form for them."""
-    return paired(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()

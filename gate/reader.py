@@ -12,17 +12,8 @@ import msgspec
 from gate.completeness import Answer
 from gate.events import Complete, Frame, HowEnded, Identity, Mend
 from gate.failure import Failure, FailureKind
-from gate.openai import (
-    Note,
-    decode_event,
-    decode_object,
-    encoded,
-    integer,
-    is_plain,
-    items,
-    paired,
-    tolerant_object,
-)
+from gate.loose_json import encoded, integer, is_plain, items, paired, tolerant_object
+from gate.openai import Note, decode_event, decode_object
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = ["AnswerReader", "ChatBodyReader", "ChatStreamReader", "Step", "reader_for"]
@@ -114,7 +105,7 @@ class ChatStreamReader:
                 if answer.observe(item.events):
                     progress = True
                 if item.mend and answer.failed:
-                    return Step(frames, progress, Failure(FailureKind.UNAVAILABLE, 502))
+                    return Step(frames, progress, Failure(FailureKind.FAILED_FINISH))
             elif isinstance(item, Failure):
                 if not answer.complete:
                     return Step(frames, progress, item)
@@ -177,7 +168,7 @@ class ChatBodyReader:
         as_it_is = not self._stream and mend & _RENEW == 0 and is_plain(body)
         self._answer.observe(tuple(events))
         if self._answer.failed:
-            return Step([], False, Failure(FailureKind.UNAVAILABLE, 502))
+            return Step([], False, Failure(FailureKind.FAILED_FINISH))
         end = self._body_end()
         events += end.implied if isinstance(end, Complete) else ()
         self.complete = isinstance(end, Complete)

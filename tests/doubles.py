@@ -22,9 +22,11 @@ from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import ClocksConfig, HoldConfig, LimitsConfig, RecoveryConfig, RouteConfig
 from gate.errors import UpstreamFailed, UpstreamFault
+from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot, read_chat_request
 from gate.observe import Observation, Outcome, What
 from gate.refs import ExchangeId, Refs
+from gate.retry_budget import RetryBudget
 
 ALIAS: Final = "small"
 NOON: Final = 1_700_000_000  # the wall time of every test, Unix seconds
@@ -181,13 +183,14 @@ class ScriptedResponse:
 
 
 class ScriptedProvider:
-    """Gives each attempt the next answer of its script. `open_max`: how many attempts were open at once, at most."""
+    """Gives each attempt the next answer of its script (`for_ever`: the last one again and again). `open_max`: attempts open at once, at most."""
 
-    def __init__(self, *script: Answer) -> None:
+    def __init__(self, *script: Answer, for_ever: bool = False) -> None:
         self.asked: list[Asked] = []
         self.open = 0
         self.open_max = 0
         self._script = list(script)
+        self._for_ever = for_ever
 
     @asynccontextmanager
     async def attempt(
@@ -197,7 +200,8 @@ class ScriptedProvider:
         assert len(data) == request.content_length
         asked = Asked(request.path, dict(request.headers), data, trio.current_time())
         self.asked.append(asked)
-        answer = self._script.pop(0)
+        last = self._for_ever and len(self._script) == 1
+        answer = self._script[0] if last else self._script.pop(0)
         self.open += 1
         self.open_max = max(self.open_max, self.open)
         try:
@@ -388,6 +392,7 @@ def gateway(
     concurrency: int = 64,
     capabilities: Iterable[str] = ("tools", "json_schema"),
     blocked: str | None = None,
+    breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
 ) -> Gateway:
@@ -395,7 +400,14 @@ def gateway(
     limits = limits or LimitsConfig()
     records = records or Records()
     targets = tuple(
-        Target(f"p{number}", provider, f"model-{number}", 0, frozenset(capabilities))
+        Target(
+            f"p{number}",
+            provider,
+            f"model-{number}",
+            0,
+            frozenset(capabilities),
+            ProviderHealth(failures=breaker_failures, open_seconds=30.0),
+        )
         for number, provider in enumerate(providers)
     )
     route = RouteConfig(
@@ -403,8 +415,10 @@ def gateway(
         clocks=clocks or ClocksConfig(),
         recovery=recovery or RecoveryConfig(),
     )
+    share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
+    budget = RetryBudget(share=share, floor=floor, now=0.0)
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, ("empty",), targets, blocked)},
+        pools={ALIAS: Pool(ALIAS, route, ("empty",), targets, budget, blocked)},
         limits=limits,
         caller_write_seconds=caller_write_seconds,
         dispatch=Dispatch(

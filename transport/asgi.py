@@ -13,11 +13,13 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
+import trio
 from hypercorn.typing import (
     ASGIReceiveCallable,
     ASGISendCallable,
+    ASGISendEvent,
     HTTPScope,
     LifespanScope,
     Scope,
@@ -50,12 +52,20 @@ class Unfinished(Exception):
 
 
 class App:
-    """One application. `load` gives the configuration when the lifespan starts; `owns_listener`: the server's sockets are ours."""
+    """One application. `load` gives the configuration when the lifespan starts; `owns_listener`: the server's sockets are ours; `log_out`: not stderr."""
 
-    def __init__(self, load: Callable[[], Loaded | None], *, owns_listener: bool = False) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Loaded | None],
+        *,
+        owns_listener: bool = False,
+        log_out: TextIO | None = None,
+    ) -> None:
         self.gateway: Gateway | None = None
+        self.log: LogSink | None = None
         self._load = load
         self._owns_listener = owns_listener
+        self._log_out = log_out
         self._keys: Mapping[str, tuple[bytes, frozenset[str] | None]] = {}
         self._header_bytes_max = 0
         self._pages: QuartTrio | None = None
@@ -69,7 +79,7 @@ class App:
             await self._supervised(scope, receive, send)
         else:
             assert self._pages is not None, "the lifespan starts before requests come"
-            await self._pages(scope, receive, send)
+            await self._pages(scope, receive, _uninterrupted(send))
 
     # ---- lifespan --------------------------------------------------------------------------------
 
@@ -90,13 +100,15 @@ class App:
             self._warn(loaded, log)
             async with open_gateway(loaded, log) as gateway:
                 self._begin(loaded, gateway)
+                self.log = log
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
             await send({"type": "lifespan.shutdown.complete"})
 
     def _log(self, loaded: Loaded) -> AbstractContextManager[LogSink]:
         limits = loaded.config.limits
-        return open_log(loaded.config.observe.log, lines_max=limits.observations_max)
+        form = loaded.config.observe.log
+        return open_log(form, lines_max=limits.observations_max, out=self._log_out)
 
     def _warn(self, loaded: Loaded, log: LogSink) -> None:
         log.say("info", "configuration", source=loaded.source)
@@ -183,6 +195,18 @@ class App:
         if gateway.draining:
             return refusal(503, "draining", retry_after=DRAIN_RETRY_AFTER)
         return None
+
+
+def _uninterrupted(send: ASGISendCallable) -> ASGISendCallable:
+    """For an application that cancels itself when it hears that its response is over: the server says so from within the last `send`,
+    and would then neither close the connection nor start its idle clock."""
+
+    async def send_whole(message: ASGISendEvent) -> None:
+        # Bounded by: the server's own write, which it shields as well.
+        with trio.CancelScope(shield=True):
+            await send(message)
+
+    return send_whole
 
 
 async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> None:

@@ -40,6 +40,7 @@ class AsgiCaller:
         with trio.move_on_after(LINGER_SECONDS):
             while not self._body_over.is_set():
                 await self.receive()
+        self._body_over.set()  # waited for long enough
 
     async def start(self, status: int, headers: Headers) -> None:
         """Status and header fields; the server sends them with the first bytes of the body."""

@@ -7,6 +7,7 @@ else is ``ConfigInvalid``. Secrets come from the environment only, and no ``repr
 from __future__ import annotations
 
 import re
+import ssl
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Final
 from gate.config import GatewayConfig
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid, Problem
+from transport.pool import client_tls
 
 # A thousand models with their targets are about 200 kB: a larger file is not a configuration.
 FILE_BYTES_MAX: Final = 4_194_304
@@ -126,7 +128,7 @@ def _checked(raw: Mapping[str, object], env: Mapping[str, str]) -> tuple[Gateway
     wanted = list(_wanted(config))
     problems = [problem for path, name in wanted for problem in _unusable(path, env, name)]
     if not problems:
-        problems = list(_same_secret(config, env))
+        problems = [*_same_secret(config, env), *_unusable_pem(config)]
     if problems:
         raise ConfigInvalid(tuple(problems))
     named = [provider for provider in config.providers if provider.api_key_env]
@@ -158,6 +160,21 @@ def _unusable(path: str, env: Mapping[str, str], name: str) -> Iterator[Problem]
     elif name and not SECRET.fullmatch(value):
         reason = "white space, a character beyond ASCII or more than 4096 of them"
         yield Problem(path, f"the environment variable {name} holds {reason}")
+
+
+def _unusable_pem(config: GatewayConfig) -> Iterator[Problem]:
+    """PEM files are read here once: the providers that need them are opened when it is too late to complain."""
+    for index, provider in enumerate(config.providers):
+        for name, file in (("ca", provider.ca), ("client_cert", provider.client_cert)):
+            if file:
+                try:
+                    client_tls(**{name: file})
+                except ssl.SSLError:
+                    yield Problem(f"providers[{index}].{name}", f"{file} is no usable PEM file")
+                except OSError as error:
+                    yield Problem(
+                        f"providers[{index}].{name}", f"{file} can't be read: {error.strerror}"
+                    )
 
 
 def _same_secret(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Problem]:

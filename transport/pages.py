@@ -28,6 +28,7 @@ def make_pages(gateway: Gateway, models_for: ModelsFor) -> QuartTrio:
     app = QuartTrio("tidegate")
     app.config["RESPONSE_TIMEOUT"] = None
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES_MAX
+    app.url_map.merge_slashes = False  # a path that is not there is a 404 and no redirect
     pages = _Pages(gateway, models_for)
     app.after_request(pages.name_request)
     app.register_error_handler(HTTPException, pages.refused)

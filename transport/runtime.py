@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import trio
 
@@ -16,6 +17,8 @@ from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import GatewayConfig, ModelConfig, ProviderConfig
 from gate.config_active import blocked_routes
+from gate.health import ProviderHealth
+from gate.retry_budget import RetryBudget
 from transport.configfile import Loaded
 from transport.provider import HttpProvider
 from transport.telemetry import LogSink
@@ -33,17 +36,32 @@ def real_world() -> World:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Upstream:
+    """One provider: what was configured, its client, and how it is."""
+
+    config: ProviderConfig
+    client: HttpProvider
+    health: ProviderHealth
+
+
 @asynccontextmanager
 async def open_gateway(loaded: Loaded, log: LogSink) -> AsyncIterator[Gateway]:
     """The gateway of a configuration; its clients are closed at the end of the block."""
     config, limits = loaded.config, loaded.config.limits
     async with AsyncExitStack() as clients:
-        providers = {
-            provider.name: await clients.enter_async_context(_client(provider, loaded))
+        upstreams = {
+            provider.name: _Upstream(
+                provider,
+                await clients.enter_async_context(_client(provider, loaded)),
+                ProviderHealth(
+                    failures=provider.breaker.failures, open_seconds=provider.breaker.open_seconds
+                ),
+            )
             for provider in config.providers
         }
         yield Gateway(
-            pools=_pools(config, providers),
+            pools=_pools(config, upstreams),
             limits=limits,
             caller_write_seconds=config.server.caller_write_seconds,
             dispatch=Dispatch(
@@ -71,19 +89,23 @@ def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
     )
 
 
-def _pools(config: GatewayConfig, providers: Mapping[str, HttpProvider]) -> dict[str, Pool]:
-    blocked = blocked_routes(config)
-    known = {provider.name: provider for provider in config.providers}
-    return {
-        model.alias: Pool(
+def _pools(config: GatewayConfig, upstreams: Mapping[str, _Upstream]) -> dict[str, Pool]:
+    blocked, now = blocked_routes(config), trio.current_time()
+    pools = {}
+    for model in config.models:
+        route = config.routes[model.route]
+        budget = route.recovery
+        pools[model.alias] = Pool(
             alias=model.alias,
-            route=config.routes[model.route],
+            route=route,
             filters=_kinds(config, model),
-            targets=tuple(_targets(model, known, providers)),
+            targets=tuple(_targets(model, upstreams)),
+            retries=RetryBudget(
+                share=budget.retry_budget_share, floor=budget.retry_budget_floor, now=now
+            ),
             blocked=blocked.get(model.route),
         )
-        for model in config.models
-    }
+    return pools
 
 
 def _kinds(config: GatewayConfig, model: ModelConfig) -> tuple[str, ...]:
@@ -92,22 +114,21 @@ def _kinds(config: GatewayConfig, model: ModelConfig) -> tuple[str, ...]:
     return tuple(config.filters[name].kind if name in config.filters else name for name in names)
 
 
-def _targets(
-    model: ModelConfig, known: Mapping[str, ProviderConfig], providers: Mapping[str, HttpProvider]
-) -> list[Target]:
+def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Target]:
     """The targets that may be chosen: one on a path that is not built never is."""
-    return [
-        Target(
-            provider_name=target.provider,
-            provider=providers[target.provider],
-            model=target.model,
-            priority=target.priority,
-            capabilities=frozenset(
-                known[target.provider].capabilities
-                if target.capabilities is None
-                else target.capabilities
-            ),
-        )
-        for target in model.targets
-        if known[target.provider].path == "normalized"
-    ]
+    targets = []
+    for target in model.targets:
+        upstream = upstreams[target.provider]
+        able = target.capabilities
+        if upstream.config.path == "normalized":
+            targets.append(
+                Target(
+                    provider_name=target.provider,
+                    provider=upstream.client,
+                    model=target.model,
+                    priority=target.priority,
+                    capabilities=frozenset(upstream.config.capabilities if able is None else able),
+                    health=upstream.health,
+                )
+            )
+    return targets

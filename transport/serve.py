@@ -29,7 +29,7 @@ from transport.asgi import App
 from transport.configfile import Loaded
 from transport.quick_send import quick_send
 
-__all__ = ["ListenFailed", "open_listener", "serve"]
+__all__ = ["ListenFailed", "open_listener", "serve", "serve_until"]
 
 FAREWELL_SECONDS: Final = 2.0  # for terminals to be written once the drain is over
 GRACEFUL_SECONDS: Final = 3.0  # Hypercorn's own, for what it still writes
@@ -94,16 +94,21 @@ def _hypercorn_config(loaded: Loaded, listener: socket.socket) -> Config:
 async def serve(loaded: Loaded, listener: socket.socket) -> None:
     """Serves until a signal ends it, or the surrounding scope is cancelled. Takes the listener over."""
     application = App(lambda: loaded, owns_listener=True)
-    config = _hypercorn_config(loaded, listener)
-    listener.detach()  # Hypercorn makes a socket of its own from the number, and closes it
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_drain_at_signal, application, loaded.config.server.drain_seconds, stop)
-        with quick_send():
-            await hypercorn.trio.serve(
-                cast(Framework, application), config, shutdown_trigger=stop.wait
-            )
+        await serve_until(stop, application, loaded, listener)
         nursery.cancel_scope.cancel()
+
+
+async def serve_until(
+    stop: trio.Event, application: App, loaded: Loaded, listener: socket.socket
+) -> None:
+    """Serves until `stop`, or the surrounding scope is cancelled; signals are somebody else's. Takes the listener over."""
+    config = _hypercorn_config(loaded, listener)
+    listener.detach()  # Hypercorn makes a socket of its own from the number, and closes it
+    with quick_send():
+        await hypercorn.trio.serve(cast(Framework, application), config, shutdown_trigger=stop.wait)
 
 
 async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Event) -> None:
@@ -111,16 +116,17 @@ async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Ev
         await anext(signals)
         gateway = application.gateway
         if gateway is not None and await _second_signal(signals, gateway, drain_seconds):
-            _exit_now()
+            _exit_now(application)
         stop.set()
         with trio.move_on_after(GRACEFUL_SECONDS + FAREWELL_SECONDS):
             await anext(signals)
-        _exit_now()
+        _exit_now(application)
 
 
 async def _second_signal(signals: Any, gateway: Gateway, drain_seconds: float) -> bool:
     """Drains; whether a second signal cut it short."""
     gateway.draining = True
+    gateway.dispatch.drain()
     async with trio.open_nursery() as nursery:
         again = _Again()
         nursery.start_soon(again.watch, signals, nursery.cancel_scope)
@@ -145,8 +151,12 @@ class _Again:
         scope.cancel()
 
 
-def _exit_now() -> None:
-    """What still hangs can only be a write to a caller that does not read."""
+def _exit_now(application: App) -> None:
+    """What still hangs can only be a write to a caller that does not read; the log says how many."""
+    if application.gateway is not None and application.log is not None:
+        left = len(application.gateway.open)
+        application.log.say("warning", "exit with exchanges open", count=left)
+        application.log.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -39,6 +39,7 @@ class LogSink:
         self.dropped = 0
         self._lines: queue.Queue[tuple[str, str, dict[str, Any]] | None] = queue.Queue(lines_max)
         self._out = out
+        self._written = threading.Event()
         self._logger = structlog.wrap_logger(
             structlog.PrintLogger(out),
             processors=[
@@ -78,13 +79,15 @@ class LogSink:
                     self._out.flush()
             except (OSError, ValueError):
                 self.dropped += 1  # nobody can be told: the log itself is what failed
+        self._written.set()
 
-    def close(self) -> None:
-        """No more lines."""
+    def close(self, *, seconds: float = CLOSE_SECONDS) -> None:
+        """No more lines; returns when all are written, or when each of two waits took `seconds`."""
         try:
-            self._lines.put(None, timeout=CLOSE_SECONDS)
+            self._lines.put(None, timeout=seconds)
         except queue.Full:
             self.dropped += 1
+        self._written.wait(seconds)
 
 
 def _places(error: BaseException) -> Iterator[str]:
@@ -107,10 +110,8 @@ def open_log(form: str, *, lines_max: int, out: TextIO | None = None) -> Iterato
     if form == "text":
         renderer = structlog.dev.ConsoleRenderer(colors=False)
     sink = LogSink(lines_max=lines_max, renderer=renderer, out=out or sys.stderr)
-    thread = threading.Thread(target=sink.run, name="tidegate-log", daemon=True)
-    thread.start()
+    threading.Thread(target=sink.run, name="tidegate-log", daemon=True).start()
     try:
         yield sink
     finally:
         sink.close()
-        thread.join(CLOSE_SECONDS)

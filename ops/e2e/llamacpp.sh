@@ -28,7 +28,7 @@ fail() {
 # Waits for a line that begins with $2 in the file $1, and prints the rest of it; $3 is the process that is to write it.
 line_after() {
     for _ in $(seq 600); do
-        if grep -q "^$2" "$1"; then
+        if grep -qs "^$2" "$1"; then
             sed -n "s|^$2||p" "$1" | head -n 1
             return
         fi

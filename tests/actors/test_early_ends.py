@@ -49,7 +49,6 @@ CLOCKS: Final = ClocksConfig(
 UNSEEN: Final[Mapping[str, list[Answer]]] = {
     "connecting": [fails(UpstreamFault.RESET, after=FOREVER)],
     "waiting for the head": [Answer(head_after=FOREVER)],
-    "reading a refusal": [Answer([Read(b"{", after=FOREVER)], 500)],
     "silence": [stalls()],
     "held": [stalls(ROLE, thought("hm"))],
     "backoff": [refuses(503, retry_after="25")],

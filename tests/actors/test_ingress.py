@@ -205,6 +205,24 @@ async def test_a_caller_let_go_in_the_middle_of_a_write_was_too_slow(
     assert reading.ending.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("wrote", "ago", "reason"),
+    [(54.0, 0.05, "caller_too_slow"), (54.0, 0.2, "caller_gone"), (53.9, 0.05, "caller_gone")],
+)
+async def test_a_write_that_ended_with_its_connection_counts_as_under_way(
+    wrote: float, ago: float, reason: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The sink may hear of the end first; a caller who read again after a long time, and leaves later, just leaves."""
+    reading = Reading(RecordingCaller())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reading.run)
+        await trio.sleep(60)
+        reading.ending.written_at, reading.ending.write_seconds = 60.0, wrote
+        await trio.sleep(ago)
+        reading.caller.leave()
+    assert reading.ending.reason == reason
+
+
 async def test_a_disconnect_after_the_end_is_no_news() -> None:
     """This server says it after every response."""
     reading = Reading(RecordingCaller())

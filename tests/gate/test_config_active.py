@@ -32,7 +32,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "providers[].prefill",
         "providers[].ask_usage",
         "providers[].idempotency_header",
-        "providers[].breaker",
         "models[].targets[].weight",
         "models[].targets[].prefill",
         "models[].targets[].context_tokens",
@@ -49,8 +48,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.continuation",
         "routes.*.recovery.schema_repairs_max",
-        "routes.*.recovery.retry_budget_share",
-        "routes.*.recovery.retry_budget_floor",
         "routes.*.recovery.seam_chars",
         "routes.*.recovery.loop_temperature_add",
         "filters.*",
@@ -84,7 +81,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             "prefill": "vllm",
             "ask_usage": True,
             "idempotency_header": True,
-            "breaker": {"failures": 1},
         }.items()
     ),
     *(
@@ -124,8 +120,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             ("clocks", "chars_per_second_min", 1.0),
             ("recovery", "continuation", "committed"),
             ("recovery", "schema_repairs_max", 2),
-            ("recovery", "retry_budget_share", 1.0),
-            ("recovery", "retry_budget_floor", 1),
             ("recovery", "seam_chars", 32),
             ("recovery", "loop_temperature_add", 0.2),
         )

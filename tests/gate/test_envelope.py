@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from gate.envelope import (
@@ -39,7 +40,9 @@ def test_the_callers_own_fault_is_answered_as_the_provider_said_it(status: int, 
     """Status, code and param are kept; SDKs decide for themselves about a retry, which for these is none."""
     body = b'{"error":{"message":"secret text","code":"model_gone","param":"model","type":"x"}}'
     error = public_error(classify_status(status, body), attempts=1)
-    assert error == PublicError(status, type_, "model_gone", "model")
+    assert (error.status, error.type) == (status, type_)
+    assert (error.code, error.param) == ("model_gone", "model")
+    assert error.retry_after is None
     assert b"secret" not in envelope(error)
     assert headers_of(error) == {b"content-type": b"application/json"}
 
@@ -205,3 +208,17 @@ def test_a_code_that_is_not_ours_has_the_general_sentence() -> None:
 def test_every_failure_that_a_caller_may_see_has_a_sentence(kind: FailureKind) -> None:
     """An own cancel is the only one that nobody is told of."""
     assert sentence(Failure(kind).code) != GENERAL
+
+
+def test_the_sentence_is_ours_even_where_the_code_is_the_providers() -> None:
+    """A provider's word that we use for something else is not explained with our meaning of it."""
+    failure = Failure(FailureKind.REFUSED, 400, provider_code="invalid_api_key")
+    told = msgspec.json.decode(envelope(public_error(failure, attempts=1)))["error"]
+    assert (told["code"], told["message"]) == (
+        "invalid_api_key",
+        "The provider refused the request.",
+    )
+    lost = msgspec.json.decode(
+        envelope(public_error(Failure(FailureKind.NOT_FOUND, 404), attempts=1))
+    )
+    assert lost["error"]["message"] == "The provider does not know this model or resource."

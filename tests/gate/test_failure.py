@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -323,3 +324,37 @@ def test_every_kind_has_a_stable_code_of_its_own() -> None:
     codes = {name: Failure(kind).code for name, kind in FailureKind.__members__.items()}
     assert [code for code in codes.values() if not is_stable_token(code)] == []
     assert len(set(codes.values())) == len(codes)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "Input is too long: the prompt exceeds the token limit",
+        "Too many input tokens",
+    ],
+)
+def test_a_context_that_is_too_short_is_told_by_its_sentence(message: str) -> None:
+    """vLLM, llama.cpp, DeepSeek and OpenRouter say it in words only; the words go no further."""
+    body = msgspec.json.encode(
+        {"error": {"message": message, "type": "BadRequestError", "code": 400}}
+    )
+    failure = classify_status(400, body)
+    assert failure.kind is FailureKind.CONTEXT_LENGTH
+    assert message not in repr(failure)
+    assert classify_error({"code": 400, "message": message}).kind is FailureKind.CONTEXT_LENGTH
+
+
+def test_another_sentence_is_an_ordinary_refusal() -> None:
+    """Nor is it asked of a status that is no answer."""
+    body = b'{"error":{"message":"temperature must be below 2"}}'
+    assert classify_status(400, body).kind is FailureKind.REFUSED
+    busy = b'{"error":{"message":"maximum context length"}}'
+    assert classify_status(503, busy).kind is FailureKind.UNAVAILABLE
+
+
+def test_a_400_that_means_an_unknown_model_is_a_404() -> None:
+    """As OpenAI's Responses API has it."""
+    failure = classify_status(400, b'{"error":{"code":"model_not_found"}}')
+    assert (failure.kind, failure.status) == (FailureKind.NOT_FOUND, 404)

@@ -36,12 +36,17 @@ HALF = frames_of(b'{"content":"\\ud83d"}')
 class Script:
     """A filter that says what it is told: how many of the frames seen it keeps back, and which of them it condemns."""
 
-    gating = True
-
     def __init__(
-        self, name: str, *, back: int = 0, bad_at: int = -1, bad_end: bool = False
+        self,
+        name: str,
+        *,
+        back: int = 0,
+        bad_at: int = -1,
+        bad_end: bool = False,
+        gating: bool = True,
     ) -> None:
         self.name = name
+        self.gating = gating
         self.seen: list[bytes] = []
         self.facts: Facts | None = None
         self._back = back
@@ -237,3 +242,13 @@ def test_a_batch_that_leaves_nothing_is_no_news() -> None:
     judge = judging(seeing)
     assert took(judge, ROLE, frames_of(b'{"role":"assistant"}'), STOP, CALL) == [0, 0, 0, 0]
     assert len(seeing.seen) == 2
+
+
+def test_a_filter_that_only_observes_holds_and_condemns_nothing() -> None:
+    """It sees every frame and the facts; what it says changes nothing."""
+    watcher = Script("watcher", back=9, bad_at=1, bad_end=True, gating=False)
+    judge = judging(watcher)
+    assert took(judge, ROLE, A, B) == [0, 2, 1]
+    assert judge.finish(Complete()) == []
+    assert len(watcher.seen) == 3
+    assert watcher.facts is not None

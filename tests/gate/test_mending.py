@@ -16,6 +16,7 @@ from gate.events import (
     FinishFact,
     Frame,
     Identity,
+    ReasoningDelta,
     RoleDelta,
     TextDelta,
     UsageReport,
@@ -256,7 +257,8 @@ def test_a_character_cut_in_two_is_put_together_where_its_second_half_begins(nam
     """Over a frame of another channel too; no frame is lost."""
     key = name.encode()
     pieces = [b'"%b":"a\\ud83d"' % key, b'"x":1', b'"%b":"\\ude80b"' % key]
-    assert texts(FIRST, *map(delta, pieces), name=name)[1:] == ["a", None, "\U0001f680b"]
+    written = "reasoning_content" if name == "reasoning" else name
+    assert texts(FIRST, *map(delta, pieces), name=written)[1:] == ["a", None, "\U0001f680b"]
 
 
 def test_halves_of_different_channels_and_choices_are_not_mixed() -> None:
@@ -264,7 +266,7 @@ def test_halves_of_different_channels_and_choices_are_not_mixed() -> None:
     frames = mended(delta(b'"content":"\\ud83d","reasoning":"\\ud83c"'), delta(b'"content":"\\ude81"', index=1), delta(b'"content":"\\ude80","reasoning":"\\udf89"'))  # fmt: skip
     deltas = [json.loads(data)["choices"][0]["delta"] for data in frames]
     assert deltas[1]["content"] == "�"
-    assert (deltas[2]["content"], deltas[2]["reasoning"]) == ("\U0001f680", "\U0001f389")
+    assert (deltas[2]["content"], deltas[2]["reasoning_content"]) == ("\U0001f680", "\U0001f389")
 
 
 def test_a_half_that_stays_alone_is_one_replacement_character() -> None:
@@ -283,7 +285,7 @@ def test_a_half_at_the_very_end_comes_out_before_the_ending(
     mender.mend(frames_of(first, delta(b'"reasoning":"\\ud83d"')))
     (frame,), facts = mender.finish(Complete())
     value = json.loads(frame.data)
-    assert value["choices"] == [{"index": 0, "delta": role | {"reasoning": "�"}, "finish_reason": None}]  # fmt: skip
+    assert value["choices"] == [{"index": 0, "delta": role | {"reasoning_content": "�"}, "finish_reason": None}]  # fmt: skip
     assert facts.roles == ROLES
     assert mender.finish(Complete())[0] == []
 
@@ -294,7 +296,47 @@ def test_content_as_parts_becomes_text_and_reasoning() -> None:
     (data,) = mended(delta(b'"role":"assistant",' + parts))
     assert json.loads(data)["choices"][0]["delta"] == {"role": "assistant", "content": "a", "reasoning_content": "hm", "x": {"y": [1]}}  # fmt: skip
     (data,) = mended(delta(b'"content":[{"type":"text","text":"a"}],"reasoning":"r"'))
-    assert json.loads(data)["choices"][0]["delta"] == {"role": "assistant", "content": "a", "reasoning": "r"}  # fmt: skip
+    assert json.loads(data)["choices"][0]["delta"] == {"role": "assistant", "content": "a", "reasoning_content": "r"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after"),
+    [
+        ("reasoning_content", b'"reasoning":"r","x":1.0e0', b'"reasoning_content":"r","x":1.0e0'),
+        ("reasoning_content", b'"reasoning_content":"r"', b'"reasoning_content":"r"'),
+        ("reasoning_content", b'"reasoning_content":null,"reasoning":"r"', b'"reasoning_content":"r","reasoning":null'),
+        ("reasoning_content", b'"reasoning":"r","reasoning_content":"r"', b'"reasoning":null,"reasoning_content":"r"'),
+        ("reasoning_content", b'"reasoning":"","content":"a"', b'"reasoning":"","content":"a"'),
+        ("reasoning", b'"reasoning_content":"r"', b'"reasoning":"r"'),
+        ("reasoning", b'"reasoning":"r"', b'"reasoning":"r"'),
+    ],
+)  # fmt: skip
+def test_reasoning_is_written_under_the_routes_name(
+    field: str, before: bytes, after: bytes
+) -> None:
+    """Two names are read and one is written; every other byte stays."""
+    first, payload = frames_of(FIRST, delta(before))
+    mender = ChatMender(reasoning_field=field)
+    mender.mend([first])
+    (frame,) = mender.mend([payload])
+    assert frame.data == delta(after)
+    assert [event for event in frame.events if isinstance(event, ReasoningDelta)] == (
+        [ReasoningDelta(0, "r")] if b'"r"' in before else []
+    )
+
+
+def test_reasoning_in_a_json_body_is_written_under_the_routes_name() -> None:
+    """In every message, and only there."""
+    body = b'{"reasoning":"mine","choices":[{"message":{"reasoning":"r","content":"a"},"finish_reason":"stop"}]}'
+    reader = ChatBodyReader(choices=1, body_bytes_max=1 << 20, stream=False)
+    reader.feed(body)
+    (frame,) = ChatMender().mend(reader.eof().frames)
+    assert frame.whole
+    assert frame.data == body.replace(b'{"reasoning":"r"', b'{"reasoning_content":"r"')
+    reader = ChatBodyReader(choices=1, body_bytes_max=1 << 20, stream=False)
+    reader.feed(body)
+    (frame,) = ChatMender(reasoning_field="reasoning").mend(reader.eof().frames)
+    assert frame.data == body
 
 
 def test_bytes_that_are_not_utf8_and_payloads_of_two_lines_become_one_line_of_utf8() -> None:
@@ -367,7 +409,7 @@ def build(made: tuple[list[tuple[int, dict[str, Any], str | None, dict[str, Any]
 
 def without(value: dict[str, Any]) -> dict[str, Any]:
     """A chunk less the members that mending may touch."""
-    named = {"role", "content", "reasoning", "refusal"}
+    named = {"role", "content", "reasoning", "reasoning_content", "refusal"}
     choices = [
         {name: item for name, item in choice.items() if name not in {"finish_reason", "delta"}}
         | {"delta": {name: item for name, item in choice["delta"].items() if name not in named}}
@@ -398,7 +440,8 @@ def test_no_text_is_lost_and_roles_and_finishes_are_said_once(values: list[dict[
     for index in range(2):
         for name in ("content", "reasoning", "refusal"):
             whole = "".join(said(values, index, name))
-            assert "".join(said(after, index, name)) == whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # fmt: skip
+            written = "reasoning_content" if name == "reasoning" else name
+            assert "".join(said(after, index, written)) == whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # fmt: skip
         assert len([role for role in said(after, index, "role") if role]) <= 1
     finished = {choice["index"] for value in values for choice in value["choices"] if choice["finish_reason"]}  # fmt: skip
     assert {fact.choice for fact in facts.finishes} == finished

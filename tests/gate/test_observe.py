@@ -12,8 +12,8 @@ from gate.refs import is_stable_token
 
 def test_an_observation_is_written_with_what_it_says_only() -> None:
     """A log line is as short as its facts."""
-    plain = Observation(What.COMMITTED, "ex-1")
-    assert msgspec.to_builtins(plain) == {"what": "committed", "exchange": "ex-1"}
+    plain = Observation(What.ATTEMPT_STARTED, "ex-1")
+    assert msgspec.to_builtins(plain) == {"what": "attempt_started", "exchange": "ex-1"}
     ended = Observation(What.ATTEMPT_ENDED, "ex-1", attempt=2, code="stream_cut", seconds=1.5)
     assert msgspec.to_builtins(ended) == {
         "what": "attempt_ended",
@@ -32,7 +32,7 @@ def test_an_observation_can_be_read_back() -> None:
 
 def test_an_observation_never_changes() -> None:
     """Several probes see the same one."""
-    seen = Observation(What.COMMITTED, "ex-1")
+    seen = Observation(What.ATTEMPT_STARTED, "ex-1")
     with pytest.raises(AttributeError):
         seen.code = "other"  # type: ignore[misc]
 

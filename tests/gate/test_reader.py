@@ -174,7 +174,7 @@ def test_a_finish_that_says_failure_ends_the_attempt() -> None:
     """Without a look at what follows; its own frame is the last one."""
     failed = STOP.replace(b"stop", b"error")
     step = streamed().feed(TEXT + failed + STOP + DONE)
-    assert (len(step.frames), step.end) == (2, Failure(FailureKind.UNAVAILABLE, 502))
+    assert (len(step.frames), step.end) == (2, Failure(FailureKind.FAILED_FINISH))
 
 
 def test_a_choice_that_is_missing_at_the_end_is_a_cut() -> None:
@@ -283,7 +283,7 @@ def test_a_body_that_is_not_utf8_or_not_json_to_the_letter_becomes_both() -> Non
         (message(finish=""), Complete((Finish(0, "stop", ""),))),
         (message("", None), EMPTY),
         (message("  ", None), EMPTY),
-        (message(finish="error"), Failure(FailureKind.UNAVAILABLE, 502)),
+        (message(finish="error"), Failure(FailureKind.FAILED_FINISH)),
         ({"choices": []}, EMPTY),
         ({"choices": None}, EMPTY),
         ({"choices": 7}, EMPTY),

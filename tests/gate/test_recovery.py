@@ -29,6 +29,7 @@ NEXT_FIRST = (
     FailureKind.MISSING_TERMINAL,
     FailureKind.MALFORMED,
     FailureKind.EMPTY,
+    FailureKind.FAILED_FINISH,
 )
 # ... these are answers unless the route falls back on them ...
 ANSWERS = {

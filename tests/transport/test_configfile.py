@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trustme
 
 from gate.config_rules import ConfigInvalid
 from transport.configfile import FILE_BYTES_MAX, Loaded, find_config, load_config
@@ -48,6 +49,14 @@ ENV = {
     "ADMIN_KEY": "root-value",
 }
 OPENAI = {"OPENAI_BASE_URL": "https://api.example.com/v1", "OPENAI_API_KEY": "sk-1"}
+
+PEM = """\
+[[providers]]
+name = "secured"
+base_url = "https://127.0.0.1:1/v1"
+ca = "{ca}"
+client_cert = "{cert}"
+"""
 
 
 def written(folder: Path, text: str | bytes = TEXT, name: str = "tidegate.toml") -> Path:
@@ -232,3 +241,23 @@ def test_with_nothing_at_all_there_is_no_configuration(tmp_path: Path) -> None:
     """The caller decides what to serve then; an empty variable is none."""
     assert find_config(None, {}, tmp_path) is None
     assert find_config(None, {"TIDEGATE_CONFIG": "", "OPENAI_BASE_URL": ""}, tmp_path) is None
+
+
+def test_pem_files_that_can_not_be_used_are_refused(tmp_path: Path) -> None:
+    """Once the service has started nobody could be told."""
+    missing, broken = tmp_path / "none.pem", written(tmp_path, "no certificate", "broken.pem")
+    path = written(tmp_path, PEM.format(ca=missing, cert=broken))
+    assert refused(path, {}) == [
+        f"providers[0].ca: {missing} can't be read: No such file or directory",
+        f"providers[0].client_cert: {broken} is no usable PEM file",
+    ]
+
+
+def test_pem_files_that_can_be_used_are_kept_by_name(tmp_path: Path) -> None:
+    """An authority of our own, and a certificate with its key in one file."""
+    authority = trustme.CA()
+    ca, cert = tmp_path / "ca.pem", tmp_path / "cert.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    authority.issue_cert("gate").private_key_and_cert_chain_pem.write_to_path(str(cert))
+    provider = load_config(written(tmp_path, PEM.format(ca=ca, cert=cert)), {}).config.providers[0]
+    assert (provider.ca, provider.client_cert) == (str(ca), str(cert))

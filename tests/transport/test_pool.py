@@ -27,7 +27,9 @@ class FakeWire:
     def connection(self, origin: Origin = HERE) -> Connection:
         stream, _ = trio.testing.memory_stream_pair()
         return Connection(
-            origin, Wire(stream, stream.receive_some, self.close, lambda: self.stale), on_close=lambda: None
+            origin,
+            Wire(stream, stream.receive_some, self.close, lambda: self.stale),
+            on_close=lambda: None,
         )
 
     def close(self) -> None:

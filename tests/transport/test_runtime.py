@@ -1,0 +1,140 @@
+"""`transport.runtime`: what a configuration becomes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from actors.context import Gateway, Target
+from actors.ports import UpstreamRequest
+from gate.refs import is_stable_token
+from ops.provider import running_provider
+from ops.provider_script import Pace, Script
+from tests.transport.edge import question
+from transport.configfile import load_config
+from transport.runtime import open_gateway, real_world
+from transport.telemetry import open_log
+
+FAST: Final = Script(pace=Pace(chunk_ms=0))
+CONFIG: Final = """
+[limits]
+process_bytes_max = 200_000_000
+exchanges_max = 3
+[server]
+caller_write_seconds = 7.5
+[[providers]]
+name = "one"
+base_url = "{url}"
+api_key_env = "ONE"
+capabilities = ["tools"]
+concurrency_max = 2
+headers = {{ x-team = "tide" }}
+[[providers]]
+name = "two"
+base_url = "{url}"
+path = "tunnel"
+[[models]]
+alias = "small"
+targets = [
+    {{ provider = "one", model = "healthy", priority = 4 }},
+    {{ provider = "two", model = "hidden" }},
+    {{ provider = "one", model = "seeing", capabilities = ["vision"] }},
+]
+[[models]]
+alias = "guarded"
+route = "guarded"
+targets = [{{ provider = "one", model = "healthy" }}]
+[routes.guarded]
+filters = ["empty", "no-keys"]
+[filters.no-keys]
+kind = "patterns"
+patterns = ["sk-.*"]
+"""
+
+
+@asynccontextmanager
+async def gateway_at(folder: Path, url: str) -> AsyncIterator[Gateway]:
+    """The gateway of CONFIG, with its one provider at `url`."""
+    path = folder / "runtime.toml"
+    path.write_text(CONFIG.format(url=url))
+    loaded = load_config(path, {"ONE": "sk-upstream"})
+    with open_log("json", lines_max=10, out=io.StringIO()) as log:
+        async with open_gateway(loaded, log) as gateway:
+            yield gateway
+
+
+async def ask(target: Target) -> bytes:
+    """One whole attempt."""
+    body = question(target.model, stream=False)
+    request = UpstreamRequest("/chat/completions", [], [body], len(body))
+    answer = b""
+    async with target.provider.attempt(request, on_connected=lambda: None) as response:
+        while data := await response.read():
+            answer += data
+    return answer
+
+
+async def test_an_alias_becomes_a_pool_of_the_targets_that_can_be_used(tmp_path: Path) -> None:
+    """One on a path that is not built is left out; capabilities are the target's own, else the provider's."""
+    async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
+        pool = gateway.pools["small"]
+        assert list(gateway.pools) == ["small", "guarded"]
+        assert [(each.model, each.priority) for each in pool.targets] == [
+            ("healthy", 4),
+            ("seeing", 0),
+        ]
+        assert [each.capabilities for each in pool.targets] == [{"tools"}, {"vision"}]
+        assert {each.provider_name for each in pool.targets} == {"one"}
+        assert pool.blocked is None
+
+
+async def test_a_route_with_a_gating_filter_that_is_not_built_is_blocked(tmp_path: Path) -> None:
+    """Its filters are known by their kinds; without the gate nothing may pass."""
+    async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
+        pool = gateway.pools["guarded"]
+    assert pool.filters == ("empty", "patterns")
+    assert pool.blocked is not None
+
+
+async def test_limits_are_those_of_the_file(tmp_path: Path) -> None:
+    """Memory, places and the time for a write."""
+    async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
+        assert gateway.budget.bytes_max == 200_000_000
+        assert gateway.caller_write_seconds == 7.5
+        places = [gateway.dispatch.exchanges.take_nowait(["exchange"]) for _ in range(4)]
+        assert places == ["exchange"] * 3 + [None]
+        slots = [gateway.dispatch.providers.take_nowait(["one"]) for _ in range(3)]
+        assert slots == ["one", "one", None]
+
+
+async def test_a_provider_gets_its_own_key_and_headers(tmp_path: Path) -> None:
+    """From the variable that the file names; the connection is kept while the gateway is open, and closed with it."""
+    async with running_provider(FAST) as provider:
+        async with gateway_at(tmp_path, provider.base_url) as gateway:
+            answer = await ask(gateway.pools["small"].targets[0])
+            assert b'"finish_reason":"stop"' in answer
+            assert provider.open_connections == 1
+        with trio.fail_after(1):
+            await provider.stats.wait_until(lambda: provider.open_connections == 0)
+    [request] = provider.requests
+    assert request.header("authorization") == "Bearer sk-upstream"
+    assert request.header("x-team") == "tide"
+
+
+async def test_the_real_world_moves_on() -> None:
+    """Ids are fresh stable tokens, draws lie in [0, 1), and the clock is trio's."""
+    world = real_world()
+    await trio.lowlevel.checkpoint()
+    ids = {world.new_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(is_stable_token(each) for each in ids)
+    draws = [world.draw() for _ in range(100)]
+    assert all(0 <= draw < 1 for draw in draws)
+    assert len(set(draws)) > 1
+    assert world.wall() > 1_700_000_000
+    assert world.clock() <= trio.current_time() <= world.clock()
