@@ -113,12 +113,12 @@ class _Supervisor:
                 terminal: Terminal | None = None
                 with work, _open_snapshot(self._budget) as snapshot:
                     send_intake, intake = trio.open_memory_channel[Intake](1)
-                    outer.start_soon(  # noqa: ASYNC111 - ingress knows that the snapshot may be closed before it ends
+                    outer.start_soon(
                         partial(
                             ingress.run,
                             send_intake,
                             self._caller,
-                            snapshot,
+                            snapshot,  # noqa: ASYNC111 - ingress knows that it may be closed first
                             door,
                             self._gateway.limits,
                             ending=ending,

@@ -58,7 +58,7 @@ async def connected(
     ours, theirs = trio.socket.socketpair()
     async with trio.open_nursery() as nursery:
         served = Connection(trio.SocketStream(ours), steps_for, stats)
-        nursery.start_soon(served.serve)
+        nursery.start_soon(served.serve)  # noqa: ASYNC113 - it reads whenever it gets there
         async with trio.SocketStream(theirs) as peer:
             yield peer, stats
         nursery.cancel_scope.cancel()
@@ -122,7 +122,7 @@ async def test_a_stall_lasts_until_it_is_cancelled(autojump_clock: MockClock) ->
     assert day.cancelled_caught
 
 
-async def test_the_oldest_requests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_requests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """By their number and by the bytes of their bodies."""
     stats = Stats(requests_kept_max=2)
     for body in (b"a", b"b", b"c"):
