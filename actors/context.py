@@ -113,7 +113,8 @@ class Ending:
     )
     write_began: float | None = None  # when the write that is under way began
     written_at: float = 0.0  # when the last one ended
-    write_seconds: float = 0.0  # how long that one took
+    slowest_seconds: float = 0.0  # how long the longest of them took
+    slowest_at: float = 0.0  # when that one ended
     status: int = 0  # that the caller has got; 0: none yet
     bytes_out: int = 0  # of body
     stop: Callable[[], None] = lambda: None  # cancels the work, not the sink

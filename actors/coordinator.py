@@ -62,7 +62,7 @@ def _situation(exchange: Exchange, *, released: bool) -> Situation:
         priorities=tuple(target.priority for target in exchange.targets),
         released=released,
         now=now,
-        deadline=exchange.deadline,
+        deadline=min(exchange.deadline, exchange.dispatch.drain_ends),
         draw=exchange.world.draw(),
         recovery=exchange.pool.route.recovery,
         waits=tuple(target.health.wait_seconds(now) for target in exchange.targets),

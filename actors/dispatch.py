@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 import trio
@@ -105,6 +106,7 @@ class Dispatch:
     ) -> None:
         self.exchanges = Places({_EXCHANGE: exchanges_max})
         self.providers = Places(concurrency)
+        self.drain_ends = inf  # what would have to wait longer is not begun
         self._draining = False
         self._queued: set[trio.CancelScope] = set()
         self._queue_max = queue_max
@@ -145,8 +147,9 @@ class Dispatch:
                 self._queued.discard(scope)
         return code
 
-    def drain(self) -> None:
+    def drain(self, until: float) -> None:
         """From now on no exchange waits for its place; those that have theirs go on, and may wait for a provider."""
+        self.drain_ends = until
         self._draining = True
         for scope in self._queued:
             scope.cancel()

@@ -55,15 +55,38 @@ async def run(
     """Until `evidence` is closed."""
     with evidence, wire, reports, acting("evaluator"), exchange.budget.reserve(0) as held:
         evaluator = _Evaluator(wire, reports, exchange, judge, held)
-        async for item in evidence:
+        while True:
+            item = await _next(evidence, judge.wake())
             match item:
                 case Batch():
                     await evaluator.batch(item)
+                case End():
+                    await evaluator.end(item)
                 case Head():
                     judge.begin()
                     evaluator.condemned = False
+                case Waited():
+                    await evaluator.tick()
                 case _:
-                    await evaluator.end(item)
+                    return
+
+
+class Waited:
+    """Nothing arrived until the hold policy wanted to be asked again."""
+
+
+async def _next(
+    evidence: trio.MemoryReceiveChannel[Evidence], wake: float | None
+) -> Evidence | Waited | None:
+    """The next item; None when there are no more. A deadline is entered only where the hold policy has one."""
+    try:
+        if wake is None:
+            return await evidence.receive()
+        with trio.move_on_at(wake):
+            return await evidence.receive()
+        return Waited()
+    except trio.EndOfChannel:
+        return None
 
 
 class _Evaluator:
@@ -86,6 +109,7 @@ class _Evaluator:
         # A sink that writes a JSON object keeps what it gets until the terminal, under the exchange's reservation.
         self._streams = exchange.snapshot.request.stream
         self._started = False
+        self._n = 0  # the attempt whose frames are held
 
     async def batch(self, batch: Batch) -> None:
         """What one read brought."""
@@ -94,15 +118,24 @@ class _Evaluator:
         # A read's worth is in flight anyway; only what is more than a piece is reserved before it is judged.
         arrived = sum([frame.size for frame in batch.frames])
         failure = self._grow(self._held.size + arrived) if arrived > PIECE_BYTES_MAX else None
-        judged = failure or self._judge.take(batch.frames)
+        judged = failure or self._judge.take(batch.frames, batch.received_at)
         held = self._judge.tail.ledger_bytes
         if not isinstance(judged, Failure) and held > self._held.size:
             judged = self._grow(held) or judged
         if isinstance(judged, Failure):
             await self._condemn(batch.n, judged)
             return
-        if judged:
-            await self._release(batch.n, judged)
+        self._n = batch.n
+        await self._let(judged)
+
+    async def tick(self) -> None:
+        """Time has passed: what was held for it may go."""
+        await self._let(self._judge.tick(trio.current_time()))
+
+    async def _let(self, frames: list[Frame]) -> None:
+        if frames:
+            await self._release(self._n, frames)
+        held = self._judge.tail.ledger_bytes
         if held != self._held.size:
             self._held.resize(held)
 

@@ -52,12 +52,12 @@ async def run(
 
 
 def _reason(ending: Ending, caller_write_seconds: float) -> str:
-    """A write returns when its connection dies, too: the sink may hear of that a moment before the watch does."""
+    """A write returns when its connection dies, too: the sink may hear of that a moment before the watch does, and have written on."""
     now, stuck = trio.current_time(), 0.0
     if ending.write_began is not None:
         stuck = now - ending.write_began
-    elif now - ending.written_at < JUST_NOW_SECONDS:
-        stuck = ending.write_seconds
+    if now - ending.slowest_at < JUST_NOW_SECONDS:
+        stuck = max(stuck, ending.slowest_seconds)
     return "caller_too_slow" if stuck >= TOO_SLOW_SHARE * caller_write_seconds else "caller_gone"
 
 

@@ -194,7 +194,8 @@ class _Sink:
         await self._caller.write(data)
         self._ending.write_began = None
         ended = self._ending.written_at = trio.current_time()
-        self._ending.write_seconds = ended - began
+        if ended - began >= self._ending.slowest_seconds:
+            self._ending.slowest_seconds, self._ending.slowest_at = ended - began, ended
 
     async def _end(self, data: bytes) -> None:
         # Where the caller was seen to leave in this very step nothing terminal is written.

@@ -44,6 +44,7 @@ _SENTENCES: Final = {
     "missing_required_parameter": "A required parameter is missing.",
     "invalid_type": "A parameter has the wrong type.",
     "invalid_value": "A parameter has a value that is not allowed.",
+    "ambiguous_length": "The request says its length in two ways.",
     "unsupported_encoding": "The request body must not be compressed.",
     "body_too_large": "The request body is larger than this gateway accepts.",
     "body_timeout": "The request body did not arrive in time.",

@@ -1,4 +1,4 @@
-"""Evidence: the frames that arrived and are not released yet, with their positions, and the hold policy that says how far a release may go.
+"""Evidence: the frames that arrived and are not released yet, with their positions, and the opening of a stream.
 
     released <= passed <= newest                      (positions; every one is a boundary between two frames)
 
@@ -78,10 +78,15 @@ class Opening:
 
     def __init__(self, *, chars: int, reasoning: bool) -> None:
         self.open = False
-        self._chars_left = max(chars, 1)
+        self._chars = self._chars_left = max(chars, 1)
         self._reasoning = reasoning
         self._begun: set[int] = set()
         self._calls: dict[int, int | str | None] = {}
+
+    @property
+    def begun(self) -> bool:
+        """Some answer content has passed."""
+        return self._chars_left < self._chars
 
     def observe(self, frames: Iterable[Frame]) -> bool:
         """Takes in frames that have passed; whether the stream may open now."""

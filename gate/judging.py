@@ -1,7 +1,7 @@
 """Judging one exchange's evidence: mend, let every filter judge, and say which frames may go. Pure; the evaluator carries it out.
 
-Two rules hold whatever the filters say: nothing is released before the opening (`gate.evidence.Opening`), and under a buffered hold nothing is released
-before the attempt is complete. A condemned attempt is dead: what still comes of it is dropped.
+What is released has passed every gating filter and the route's hold policy (`gate.hold`). A condemned attempt is dead: what still comes of it is dropped. Times are
+passed in.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 from gate.config import HoldConfig
 from gate.events import Complete, Facts, Frame, Identity
-from gate.evidence import EvidenceTail, Opening
+from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, Passed, Verdict, combine
+from gate.hold import Hold
 from gate.mending import ChatMender
 
 __all__ = ["Judge"]
@@ -36,7 +37,8 @@ class Judge:
         self.tail = EvidenceTail()
         self.facts: Facts | None = None
         self._hold = hold
-        self._live = streams and hold.mode == "live"
+        self._streams = streams
+        self._let_go = False  # the cap was reached under over_cap = "release"
         self._held_bytes_max = held_bytes_max
         self._reasoning_field = reasoning_field
         self._make_filters = make_filters
@@ -50,11 +52,10 @@ class Judge:
     def _begin(self) -> None:
         self._mender = ChatMender(reasoning_field=self._reasoning_field)
         self._filters = self._make_filters()
-        self._opening = Opening(
-            chars=self._hold.opening_chars, reasoning=self._hold.reasoning == "release"
-        )
         self._passed = self.tail.released
-        self._opened = self.tail.released  # the opening has counted the frames before this position
+        self._policy = Hold(self._hold, streams=self._streams, released=self.tail.released)
+        if self._let_go:
+            self._policy.let_go()
 
     def begin(self) -> None:
         """A new attempt: what is left of the former one is forgotten."""
@@ -66,7 +67,7 @@ class Judge:
         self.tail.drop()
         self.facts = None
 
-    def take(self, frames: list[Frame]) -> list[Frame] | Failure:
+    def take(self, frames: list[Frame], now: float) -> list[Frame] | Failure:
         """Frames that arrived -> the frames to release now, or the failure that condemns the attempt."""
         mended = self._mender.mend(frames)
         if not mended:
@@ -77,10 +78,24 @@ class Judge:
         failure = self._judged(verdicts)
         if failure is not None:
             return failure
-        released = self.tail.release(self._limit())
-        if self.tail.held_bytes > self._held_bytes_max:
-            return Failure(FailureKind.HELD_LIMIT)
-        return released
+        self._policy.arrived(mended, now)
+        released = self.tick(now)
+        if self.tail.held_bytes <= self._held_bytes_max:
+            return released
+        if self._hold.over_cap == "release" and self._streams:
+            self._let_go = True
+            self._policy.let_go()
+            released += self.tick(now)
+        over = self.tail.held_bytes > self._held_bytes_max
+        return Failure(FailureKind.HELD_LIMIT) if over else released
+
+    def tick(self, now: float) -> list[Frame]:
+        """The frames to release by now, by what has been judged."""
+        return self.tail.release(self._policy.limit(self.tail, self._passed, now))
+
+    def wake(self) -> float | None:
+        """When `tick` may release something although nothing arrived; None: never."""
+        return self._policy.wake() if len(self.tail) else None
 
     def finish(self, end: Complete) -> list[Frame] | Failure:
         """The attempt is complete -> everything that is held, or the failure that its whole shows."""
@@ -103,15 +118,3 @@ class Judge:
             self._passed = verdict.position
             return None
         return verdict.failure
-
-    def _limit(self) -> int:
-        """The position up to which frames may go."""
-        tail = self.tail
-        if not self._live:
-            return tail.released
-        if not self._opening.open:
-            fresh = tail.between(self._opened, self._passed)
-            self._opened = self._passed
-            if not self._opening.observe(fresh):
-                return tail.released
-        return self._passed

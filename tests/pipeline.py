@@ -55,7 +55,7 @@ def run(
     written = b""
     steps = (reader.feed(piece) if piece else reader.eof() for piece in (*pieces, b""))
     for step in steps:
-        judged = judge.take(step.frames)
+        judged = judge.take(step.frames, 0.0)
         if isinstance(judged, Failure):
             return Passed(written, judged)
         written += framing.release(judged)

@@ -180,6 +180,32 @@ async def test_the_same_target_is_asked_again_after_its_pause(
     await coordinated(exchange, play)
 
 
+@pytest.mark.parametrize(("drains", "asks"), [(7.5, True), (6.5, False)])
+async def test_in_a_drain_only_a_pause_that_fits_is_waited_for(
+    drains: float, asks: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Of 7 s; a caller whose answer can't come any more is told at once, with what is left of the provider's own pause."""
+    exchange = exchange_of(gateway(ScriptedProvider()))
+    exchange.dispatch.drain(drains)
+
+    async def play(table: Table) -> None:
+        await asked(table, exchange)
+        failure = Failure(FailureKind.RATE_LIMITED, 429, retry_after=7.0)
+        await table.reports.send(ended(1, failure))
+        if asks:
+            await asked(table, exchange)
+            assert trio.current_time() == pytest.approx(7)
+            await table.reports.send(ended(2, Complete()))
+            assert await table.wire.receive() == Success(FACTS, 2)
+            return
+        terminal = await table.wire.receive()
+        assert isinstance(terminal, Terminal)
+        assert (terminal.error.status, terminal.error.retry_after) == (429, 7.0)
+        assert trio.current_time() == 0
+
+    await coordinated(exchange, play)
+
+
 async def test_the_last_attempt_is_told_so(autojump_clock: trio.testing.MockClock) -> None:
     """It may take longer; and when it fails too, that is the end."""
     records = Records()

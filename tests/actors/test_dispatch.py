@@ -205,7 +205,7 @@ async def test_a_drain_empties_the_queue_and_closes_it() -> None:
             nursery.start_soon(wait)
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            gate.drain()
+            gate.drain(trio.current_time() + 30)
         assert codes == ["draining", "draining"]
         assert gate.exchanges.waiting == 0
         assert await gate.admit(late) == "draining"

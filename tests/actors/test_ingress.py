@@ -217,10 +217,24 @@ async def test_a_write_that_ended_with_its_connection_counts_as_under_way(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reading.run)
         await trio.sleep(60)
-        reading.ending.written_at, reading.ending.write_seconds = 60.0, wrote
+        reading.ending.slowest_at, reading.ending.slowest_seconds = 60.0, wrote
         await trio.sleep(ago)
         reading.caller.leave()
     assert reading.ending.reason == reason
+
+
+async def test_a_write_begun_on_a_dead_connection_hides_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The sink may have gone on to its next write before the watch hears of the end."""
+    reading = Reading(RecordingCaller())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reading.run)
+        await trio.sleep(60)
+        reading.ending.slowest_at, reading.ending.slowest_seconds = 60.0, 60.0
+        reading.ending.write_began = 60.0
+        reading.caller.leave()
+    assert reading.ending.reason == "caller_too_slow"
 
 
 async def test_a_disconnect_after_the_end_is_no_news() -> None:

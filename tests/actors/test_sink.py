@@ -207,12 +207,26 @@ async def test_the_moment_of_a_write_is_noted_while_it_lasts(
         caller.reads.set()
         await trio.testing.wait_all_tasks_blocked()
         assert ending.write_began is None
-        assert (ending.written_at, ending.write_seconds) == (5.0, 5.0)
+        assert (ending.slowest_at, ending.slowest_seconds) == (5.0, 5.0)
         assert ending.over
 
 
-async def _write_quietly(caller: RecordingCaller, ending: Ending) -> None:
-    await write(caller, STARTED, words("Hi"), Success(FACTS, 1), ending=ending)
+async def test_the_longest_write_is_remembered_when_others_follow(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """On a connection that died in the middle of it, what follows takes no time."""
+    caller, ending = StuckCaller(), Ending()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_write_quietly, caller, ending, Ping())
+        await trio.sleep(5)
+        caller.reads.set()
+        await trio.testing.wait_all_tasks_blocked()
+    assert [data for _, data in caller.writes].count(KEEP_ALIVE) == 1
+    assert (ending.slowest_at, ending.slowest_seconds) == (5.0, 5.0)
+
+
+async def _write_quietly(caller: RecordingCaller, ending: Ending, *more: Wire) -> None:
+    await write(caller, STARTED, words("Hi"), *more, Success(FACTS, 1), ending=ending)
 
 
 async def test_a_caller_who_is_seen_to_leave_gets_no_terminal() -> None:

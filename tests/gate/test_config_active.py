@@ -39,11 +39,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.output_policy",
         "routes.*.think_tags",
         "routes.*.responses_over_chat",
-        "routes.*.hold.mode",
-        "routes.*.hold.opening_ms",
-        "routes.*.hold.tail_chars",
-        "routes.*.hold.tail_ms",
-        "routes.*.hold.over_cap",
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.continuation",
@@ -111,11 +106,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.a.{part}.{key}",
         )
         for part, key, value in (
-            ("hold", "mode", "window"),
-            ("hold", "opening_ms", 1),
-            ("hold", "tail_chars", 1),
-            ("hold", "tail_ms", 1),
-            ("hold", "over_cap", "release"),
             ("hold", "pings_commit", True),
             ("clocks", "chars_per_second_min", 1.0),
             ("recovery", "continuation", "committed"),

@@ -79,7 +79,7 @@ def took(judge: Judge, *batches: list[Frame]) -> list[int]:
     """How many frames each batch released."""
     released = []
     for batch in batches:
-        judged = judge.take(batch)
+        judged = judge.take(batch, 0.0)
         assert not isinstance(judged, Failure)
         released.append(len(judged))
     return released
@@ -156,7 +156,7 @@ def test_a_violation_is_a_failure_and_releases_nothing() -> None:
     """Also of a frame in the middle of a batch."""
     judge = judging(Script("fine"), Script("strict", bad_at=3))
     assert took(judge, ROLE + A) == [2]
-    assert judge.take(A + B + A) == BAD
+    assert judge.take(A + B + A, 0.0) == BAD
 
 
 def test_a_filter_may_condemn_the_answer_as_a_whole() -> None:
@@ -231,9 +231,9 @@ def test_held_bytes_have_a_cap(room: int, *, fits: bool) -> None:
     """The raw bytes of what is held after the release, to the byte."""
     size = ROLE[0].size + BLANK[0].size
     judge = judging(held_bytes_max=size + room)
-    judged = judge.take(ROLE + BLANK)
+    judged = judge.take(ROLE + BLANK, 0.0)
     assert judged == ([] if fits else Failure(FailureKind.HELD_LIMIT))
-    assert len(judging(held_bytes_max=9).take(ROLE + A)) == 2  # type: ignore[arg-type] # it is no failure
+    assert len(judging(held_bytes_max=9).take(ROLE + A, 0.0)) == 2  # type: ignore[arg-type] # it is no failure
 
 
 def test_a_batch_that_leaves_nothing_is_no_news() -> None:
@@ -252,3 +252,41 @@ def test_a_filter_that_only_observes_holds_and_condemns_nothing() -> None:
     assert judge.finish(Complete()) == []
     assert len(watcher.seen) == 3
     assert watcher.facts is not None
+
+
+def test_a_cap_may_let_go_instead_of_failing() -> None:
+    """What the filters have passed leaves, and the rest of the exchange is live, over attempts too."""
+    hold = HoldConfig(mode="buffered", over_cap="release")
+    judge = judging(hold=hold, held_bytes_max=300)
+    first = judge.take(ROLE + A, 0.0)
+    assert first == []
+    assert len(took_once(judge, A + A + A)) == 5
+    assert len(took_once(judge, B)) == 1
+    judge.begin()
+    assert len(took_once(judge, A)) == 1
+
+
+def test_a_cap_that_frees_nothing_is_a_failure_all_the_same() -> None:
+    """A filter holds it, or the caller gets one JSON object."""
+    hold = HoldConfig(over_cap="release")
+    stubborn = judging(Script("stubborn", back=99), hold=hold, held_bytes_max=9)
+    assert stubborn.take(ROLE + A, 0.0) == Failure(FailureKind.HELD_LIMIT)
+    whole = judging(hold=hold, streams=False, held_bytes_max=9)
+    assert whole.take(ROLE + A, 0.0) == Failure(FailureKind.HELD_LIMIT)
+
+
+def test_what_is_held_for_its_age_leaves_when_it_is_old_enough() -> None:
+    """`wake` names the time; without anything held there is none."""
+    judge = judging(hold=HoldConfig(mode="window", tail_ms=500))
+    assert judge.wake() is None
+    assert took_once(judge, ROLE + A) == []
+    assert judge.wake() == 0.5
+    assert len(judge.tick(0.5)) == 2
+    assert judge.wake() is None
+
+
+def took_once(judge: Judge, batch: list[Frame]) -> list[Frame]:
+    """What one batch released."""
+    judged = judge.take(batch, 0.0)
+    assert not isinstance(judged, Failure)
+    return judged
