@@ -106,11 +106,11 @@ class _Runner:
     async def _watched(self, target: Target) -> HowEnded:
         """The attempt; its provider's health hears of the end, whatever it is."""
         how: HowEnded = Failure(FailureKind.ABORTED)
-        target.health.begin(trio.current_time())
+        began = trio.current_time()
         try:
             how = await self._under_clocks(target)
         finally:
-            target.health.end(how, trio.current_time())
+            target.health.end(how, trio.current_time(), began=began)
         return how
 
     async def _under_clocks(self, target: Target) -> HowEnded:
@@ -133,7 +133,7 @@ class _Runner:
         except UpstreamFailed as error:
             return self._clocks.fault(Failure(_FAULTS[error.fault]))
         except BudgetExceeded:
-            return Failure(FailureKind.BUDGET)
+            return self._clocks.fault(Failure(FailureKind.BUDGET))
 
     def _request(self, target: Target) -> UpstreamRequest:
         snapshot, door = self._exchange.snapshot, self._exchange.door

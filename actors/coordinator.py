@@ -46,7 +46,9 @@ async def run(
                 )
                 await wire.send(Terminal(decision.error, exchange.attempts))
                 break
-            ended = await _attempt(orders, reports, exchange, decision, len(history))
+            health = exchange.targets[decision.targets[0]].health
+            with health.probing(trio.current_time()):
+                ended = await _attempt(orders, reports, exchange, decision, len(history))
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 await wire.send(Success(ended.facts, exchange.attempts))

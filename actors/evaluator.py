@@ -115,40 +115,40 @@ class _Evaluator:
         """What one read brought."""
         if self.condemned:
             return
+        self._n = batch.n
         # A read's worth is in flight anyway; only what is more than a piece is reserved before it is judged.
         arrived = sum([frame.size for frame in batch.frames])
         failure = self._grow(self._held.size + arrived) if arrived > PIECE_BYTES_MAX else None
-        judged = failure or self._judge.take(batch.frames, batch.received_at)
+        released: list[Frame] = []
+        if failure is None:
+            released, failure = self._judge.take(batch.frames, batch.received_at)
         held = self._judge.tail.ledger_bytes
-        if not isinstance(judged, Failure) and held > self._held.size:
-            judged = self._grow(held) or judged
-        if isinstance(judged, Failure):
-            await self._condemn(batch.n, judged)
-            return
-        self._n = batch.n
-        await self._let(judged)
+        if failure is None and held > self._held.size:
+            failure = self._grow(held)
+        if released:
+            await self._release(batch.n, released)
+        if failure is not None:
+            await self._condemn(batch.n, failure)
+        elif held != self._held.size:
+            self._held.resize(held)
 
     async def tick(self) -> None:
         """Time has passed: what was held for it may go."""
-        await self._let(self._judge.tick(trio.current_time()))
-
-    async def _let(self, frames: list[Frame]) -> None:
+        frames = self._judge.tick(trio.current_time())
         if frames:
             await self._release(self._n, frames)
-        held = self._judge.tail.ledger_bytes
-        if held != self._held.size:
-            self._held.resize(held)
+        self._held.resize(self._judge.tail.ledger_bytes)
 
     async def end(self, end: End) -> None:
         """The attempt's end: everything held goes, or nothing."""
         how, judge = end.how, self._judge
         if isinstance(how, Complete) and not self.condemned:
-            judged = judge.finish(how)
-            if isinstance(judged, Failure):
-                await self._condemn(end.n, judged)
+            released, failure = judge.finish(how)
+            if failure is not None:
+                await self._condemn(end.n, failure)
             else:
                 await self._start(end.n)
-                await self._release(end.n, judged)
+                await self._release(end.n, released)
         facts = judge.facts
         if facts is not None:
             self._note_finishes(end.n, how, facts)

@@ -58,7 +58,7 @@ async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
         try:
             await supervisor.run(place, wire)
         except* Exception as group:  # noqa: BLE001 - the boundary where our own bugs become an outcome
-            gateway.crashed(door.exchange, group)
+            supervisor.crashed(group)
             ending.because("internal_error")
         finally:
             gateway.open.discard(ending)
@@ -90,6 +90,7 @@ class _Supervisor:
         self._request: ChatRequest | None = None
         self._admitted_as: Exchange | None = None
         self._terminal_sent = False
+        self._silent: BaseException | None = None  # an end that nobody has explained yet
 
     async def run(self, place: Place, wire: Reservation) -> None:
         """The nesting of the module's docstring: every task of the exchange is started here."""
@@ -140,10 +141,11 @@ class _Supervisor:
                             async with trio.open_nursery() as inner:
                                 for actor in actors:
                                     inner.start_soon(actor)
-                    except* (trio.BrokenResourceError, trio.EndOfChannel):
-                        pass  # whoever was at the other end ended a step earlier, and says why
+                    except* (trio.BrokenResourceError, trio.EndOfChannel) as group:
+                        # Whoever was at the other end ended a step earlier, and says why; or nobody does.
+                        self._silent = group
                     except* Exception as group:  # noqa: BLE001 - an actor died: the exchange still ends in an explicit terminal
-                        self._gateway.crashed(door.exchange, group)
+                        self.crashed(group)
                 if not self._terminal_sent:
                     await releases.send(terminal or self._early_end())
                 self._written = await written.receive()
@@ -206,9 +208,16 @@ class _Supervisor:
     def _attempts(self) -> int:
         return self._admitted_as.attempts if self._admitted_as else 0
 
+    def crashed(self, error: BaseException) -> None:
+        """A bug of ours, which explains whatever ended with it."""
+        self._silent = None
+        self._gateway.crashed(self._door.exchange, error)
+
     def tell(self, seconds: float) -> None:
         """The observation of the end; also where the exchange is cancelled from outside."""
         outcome = self.outcome()
+        if self._silent is not None and outcome.code == "internal_error":
+            self.crashed(self._silent)
         self._gateway.probe(
             Observation(
                 What.EXCHANGE_ENDED,
@@ -258,6 +267,7 @@ def _inner_actors(
         pool.route.hold,
         streams=request.stream,
         held_bytes_max=exchange.limits.held_bytes_max,
+        choices=request.choices,
         reasoning_field=pool.route.reasoning_field,
         make_filters=lambda: make_filters(pool.filters, choices=request.choices),
     )

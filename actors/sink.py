@@ -200,6 +200,10 @@ class _Sink:
     async def _end(self, data: bytes) -> None:
         # Where the caller was seen to leave in this very step nothing terminal is written.
         await trio.lowlevel.checkpoint_if_cancelled()
+        if len(data) > PIECE_BYTES_MAX:
+            # It may take long: whether the caller reads it is not settled yet.
+            await self._write(data)
+            data = b""
         self._ending.bytes_out += len(data)
         self._ending.over = True  # from here on a disconnect may be the server's word for the end
         await self._caller.end(data)

@@ -94,6 +94,6 @@ class AttemptClocks:
         if not self._progressed and self._total < deadline:
             deadline, kind = self._total, FailureKind.TOTAL
         longest = self._config.stream_seconds_max
-        if longest and self._began + longest < deadline:
+        if longest and self._stream and self._began + longest < deadline:
             deadline, kind = self._began + longest, FailureKind.STREAM_LIMIT
         return deadline, kind

@@ -100,8 +100,9 @@ class Answer:
             return Complete()
         if self.finished:
             return Failure(FailureKind.CUT)
-        if self._content.isdisjoint(range(self.choices)):
-            return Failure(FailureKind.EMPTY)
+        told = self._content.intersection(range(self.choices))
+        if len(told) < self.choices:
+            return Failure(FailureKind.CUT if told else FailureKind.EMPTY)
         if not self._usage_behind:
             return Failure(FailureKind.MISSING_TERMINAL)
         return Complete(self.implied())

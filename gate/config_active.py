@@ -14,9 +14,10 @@ import msgspec
 
 from gate.config import FilterKind, GatewayConfig, RouteConfig
 from gate.config_rules import join
+from gate.filters.builtin import BUILT
 
 # Filter kinds that are built; every other kind in a route's list is without effect.
-BUILT_KINDS: Final[frozenset[str]] = frozenset({"empty"})
+BUILT_KINDS: Final[frozenset[str]] = frozenset(BUILT)
 
 
 class Place(msgspec.Struct, frozen=True):

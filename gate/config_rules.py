@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-TOKEN: Final = re.compile(r"[a-z0-9._:-]{1,128}")
+from gate.refs import MODEL_CHARS_MAX, is_stable_token
+
 ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 BARE_KEY: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 URL_CHARS: Final = re.compile(r"[!-~]{1,2048}")
-MODEL_CHARS_MAX: Final = 256
 PORT_MAX: Final = 65_535
 
 # RFC 9110 §5.6.2 (token) and §5.5 (field value, less obs-text and outer white space).
@@ -109,7 +109,7 @@ def hint(value: object, known: Collection[str]) -> str:
 
 def token(path: str, value: str) -> Iterator[Problem]:
     """A stable token: safe to log, to label a metric with and to return."""
-    if not TOKEN.fullmatch(value):
+    if not is_stable_token(value):
         yield Problem(path, "must be 1 to 128 characters of a-z 0-9 . _ : -")
 
 

@@ -3,7 +3,23 @@
     GateError                        expected; carries a public code, a status, whether a retry may help, and whose fault it is
       RequestRefused                 the caller's request can't be served as it is (4xx, or 503 at a limit)
       BudgetExceeded                 a memory budget has no room; nothing was allocated
+        RebuildOverflow              a patch or a rebuilt body has no room; recovery goes on without that plan
       SnapshotClosed                 the ingress snapshot was used after its exchange
+      RebuildRefused                 a rebuild, or a step of one, was asked for what it may not do; nothing changed
+        EndpointUnsupported          no request of that endpoint can be rebuilt
+        RebuilderClosed              the rebuilder takes no more rebuilds
+        StoreClosed                  put into, or taken from, a store after its close
+        RefMalformed                 a request ref is no stable token
+        SnapshotMismatch             the ref names another snapshot than the rebuilder's
+        RequestMismatch              an exact plan names another request than the snapshot's
+        PlanNotReady                 the plan lacks a target or a ref
+        PlanAlreadyUsed              the plan was carried out before
+        PatchInvalid                 key, cursor or value of a patch are not what they should be
+        PatchDuplicate               a patch is stored under that key already
+        PatchUnavailable             no patch is stored under that key, or one for another cursor
+        LeaseDuplicate               a rebuilt request is stored under that ref already
+        LeaseUnavailable             no rebuilt request is stored under that ref, or not any more
+        LeaseReleased                the body of a rebuilt request was asked for after its release
       UpstreamFailed                 the provider's connection or its HTTP failed (raised by the provider port only)
       CallerGone                     the caller left while something was written to it
 
@@ -18,10 +34,26 @@ from enum import Enum
 __all__ = [
     "BudgetExceeded",
     "CallerGone",
+    "EndpointUnsupported",
     "GateError",
+    "LeaseDuplicate",
+    "LeaseReleased",
+    "LeaseUnavailable",
+    "PatchDuplicate",
+    "PatchInvalid",
+    "PatchUnavailable",
+    "PlanAlreadyUsed",
+    "PlanNotReady",
+    "RebuildOverflow",
+    "RebuildRefused",
+    "RebuilderClosed",
+    "RefMalformed",
+    "RequestMismatch",
     "RequestRefused",
     "SnapshotClosed",
+    "SnapshotMismatch",
     "Source",
+    "StoreClosed",
     "UpstreamFailed",
     "UpstreamFault",
 ]
@@ -70,12 +102,118 @@ class BudgetExceeded(GateError):
         super().__init__(f"{scope} budget: {wanted} bytes wanted, {free} free")
         self.public_code = "exchange_budget" if scope == "exchange" else "process_budget"
         self.scope = scope
+        self.wanted = wanted
+        self.free = free
+
+
+class RebuildOverflow(BudgetExceeded):
+    """A patch, or the body rebuilt with it, does not fit beside what is held already."""
+
+    def __init__(self, scope: str, *, wanted: int, free: int) -> None:
+        super().__init__(scope, wanted=wanted, free=free)
+        self.public_code = "rebuild_overflow"
 
 
 class SnapshotClosed(GateError):
     """The snapshot's bytes went back to the budget already."""
 
     public_code = "snapshot_closed"
+
+
+class RebuildRefused(GateError):
+    """Nothing was rebuilt, put or taken, and nothing changed. The text of the exception is its code."""
+
+    public_code = "rebuild_refused"
+
+    def __init__(self) -> None:
+        super().__init__(self.public_code)
+
+
+class EndpointUnsupported(RebuildRefused):
+    """Only requests of chat and of responses can be rebuilt."""
+
+    public_code = "endpoint_unsupported"
+
+
+class RebuilderClosed(RebuildRefused):
+    """Its close has begun."""
+
+    public_code = "rebuilder_closed"
+
+
+class StoreClosed(RebuildRefused):
+    """The store has given everything back."""
+
+    public_code = "store_closed"
+
+
+class RefMalformed(RebuildRefused):
+    """A snapshot ref that is no stable token."""
+
+    public_code = "ref_malformed"
+
+
+class SnapshotMismatch(RebuildRefused):
+    """The ref is of another exchange."""
+
+    public_code = "snapshot_mismatch"
+
+
+class RequestMismatch(RebuildRefused):
+    """What is sent again exactly is the snapshot, and nothing else."""
+
+    public_code = "request_mismatch"
+
+
+class PlanNotReady(RebuildRefused):
+    """The plan can't be carried out as it stands."""
+
+    public_code = "plan_not_ready"
+
+
+class PlanAlreadyUsed(RebuildRefused):
+    """A plan is carried out at most once."""
+
+    public_code = "plan_already_used"
+
+
+class PatchInvalid(RebuildRefused):
+    """`part`: what is wrong, `key`, `cursor` or `value`."""
+
+    def __init__(self, part: str) -> None:
+        self.public_code = f"patch_{part}_invalid"
+        super().__init__()
+        self.part = part
+
+
+class PatchDuplicate(RebuildRefused):
+    """The stored one stays."""
+
+    public_code = "patch_duplicate"
+
+
+class PatchUnavailable(RebuildRefused):
+    """A patch for another cursor stays where it is."""
+
+    public_code = "patch_unavailable"
+
+
+class LeaseDuplicate(RebuildRefused):
+    """The stored one stays."""
+
+    public_code = "lease_duplicate"
+
+
+class LeaseUnavailable(RebuildRefused):
+    """A rebuilt request is taken once."""
+
+    public_code = "lease_unavailable"
+
+
+class LeaseReleased(RebuildRefused):
+    """Its bytes went back to the budget already."""
+
+    public_code = "lease_released"
 
 
 class UpstreamFault(Enum):

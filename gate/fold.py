@@ -46,7 +46,7 @@ class _Choice:
                 self._take(name, value)
         logprobs = choice.get("logprobs")
         if isinstance(logprobs, Mapping):
-            self.logprobs = _appended(self.logprobs or {}, logprobs)
+            self.logprobs = _appended({} if self.logprobs is None else self.logprobs, logprobs)
         self.members |= {name: value for name, value in choice.items() if name not in _CHOICE_OWN}
 
     def _take(self, name: str, value: Any) -> None:
@@ -76,9 +76,9 @@ class _Choice:
                 )
 
     def result(self, index: int, fact: FinishFact | None) -> dict[str, Any]:
-        message = dict(self.message)
+        message = _settled(self.message)
         if self._calls:
-            message["tool_calls"] = list(self._calls.values())
+            message["tool_calls"] = _settled(list(self._calls.values()))
             message["content"] = message["content"] or None
         message.setdefault("refusal", None)
         own = {"index": index, "message": message, "logprobs": self.logprobs, "finish_reason": None}
@@ -127,14 +127,33 @@ def _object(members: bytes) -> dict[str, Any]:
     return tolerant_object(b"{" + members[1:] + b"}") or {} if members else {}
 
 
+class _Pieces(list[str]):
+    """A text that is still coming; joined once, at the end."""
+
+
 def _merged(name: str, known: Any, value: Any) -> Any:
-    if isinstance(value, str) and isinstance(known, str) and name in _JOINED:
-        return known + value
-    if isinstance(value, list) and isinstance(known, list):
-        return known + value
+    """`known` with `value` behind it. Works in place where it can: what was parsed belongs to the fold, and a long answer has many pieces."""
+    if isinstance(value, str) and isinstance(known, str | _Pieces) and name in _JOINED:
+        pieces = known if isinstance(known, _Pieces) else _Pieces([known])
+        pieces.append(value)
+        return pieces
+    if isinstance(value, list) and isinstance(known, list) and not isinstance(known, _Pieces):
+        known.extend(value)
+        return known
     if isinstance(value, dict) and isinstance(known, dict):
-        return {**known, **{key: _merged(key, known.get(key), item) for key, item in value.items()}}
+        for key, item in value.items():
+            known[key] = _merged(key, known.get(key), item)
+        return known
     return known if value is None else value
+
+
+def _settled(value: Any) -> Any:
+    """The same value with every text in one piece."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {name: _settled(item) for name, item in value.items()}
+    return [_settled(item) for item in value] if isinstance(value, list) else value
 
 
 def _joined_function(known: object, value: dict[str, Any]) -> dict[str, Any]:
@@ -144,16 +163,18 @@ def _joined_function(known: object, value: dict[str, Any]) -> dict[str, Any]:
         if item is None:
             joined.setdefault(name, item)
         elif name == "name" and joined.get("name"):
-            joined["name"] += "" if item == joined["name"] else item
+            if isinstance(item, str) and isinstance(joined["name"], str) and item != joined["name"]:
+                joined["name"] += item
         else:
             joined[name] = _merged(name, joined.get(name), item)
     return joined
 
 
 def _appended(known: dict[str, Any], logprobs: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: (known.get(name) or []) + (logprobs.get(name) or [])
-        if isinstance(logprobs.get(name) or known.get(name), list)
-        else logprobs.get(name)
-        for name in {**known, **logprobs}
-    }
+    """Log probabilities go on, list by list."""
+    for name, value in logprobs.items():
+        if isinstance(value, list) and isinstance(known.get(name), list):
+            known[name].extend(value)
+        elif value is not None or name not in known:
+            known[name] = value
+    return known

@@ -6,6 +6,8 @@ A `Retry-After` longer than anybody waits for takes the provider out until then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gate.events import Complete, HowEnded
@@ -39,6 +41,7 @@ class ProviderHealth:
         self._open_seconds = open_seconds
         self._failures = 0
         self._open_until = 0.0  # 0: closed
+        self._opened_at = 0.0
         self._backed_off_until = 0.0
         self._probing = False
 
@@ -49,20 +52,26 @@ class ProviderHealth:
             return self._open_seconds
         return max(0.0, wait)
 
-    def begin(self, now: float) -> None:
-        """An attempt is made: the probe, if the breaker is half open."""
-        if self._open_until and now >= self._open_until:
-            self._probing = True
+    @contextmanager
+    def probing(self, now: float) -> Iterator[None]:
+        """Around an attempt that was decided on at `now`: half open, this one is the probe, and until it is over nobody else may ask."""
+        mine = bool(self._open_until) and now >= self._open_until and not self._probing
+        self._probing = self._probing or mine
+        try:
+            yield
+        finally:
+            if mine:
+                self._probing = False
 
-    def end(self, how: HowEnded, now: float) -> None:
-        """An attempt has ended."""
-        self._probing = False
+    def end(self, how: HowEnded, now: float, *, began: float) -> None:
+        """An attempt has ended. One that began before the breaker opened closes nothing: it says how the provider was."""
         if isinstance(how, Complete) or how.kind in _NOT_ITS_FAULT:
-            self._failures, self._open_until = 0, 0.0
+            if began >= self._opened_at:
+                self._failures, self._open_until, self._opened_at = 0, 0.0, 0.0
         elif how.kind not in _NO_WORD:
             self._failures += 1
             if self._open_until or self._failures >= self._failures_max:
-                self._open_until = now + self._open_seconds
+                self._opened_at, self._open_until = now, now + self._open_seconds
         wait = None if isinstance(how, Complete) else how.retry_after
         if wait is not None and wait > RETRY_AFTER_PATIENCE_SECONDS:
             self._backed_off_until = max(self._backed_off_until, now + wait)

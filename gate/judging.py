@@ -7,6 +7,7 @@ passed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from gate.config import HoldConfig
 from gate.events import Complete, Facts, Frame, Identity
@@ -16,13 +17,16 @@ from gate.filters.contract import Filter, Passed, Verdict, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "Judged"]
+
+
+Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
 
 class Judge:
     """The judgement over all attempts of one exchange, one attempt at a time.
 
-    `streams`: whether the caller's framing lets frames go before the terminal. `make_filters` gives fresh filters for an attempt.
+    `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for. `make_filters` gives fresh filters for an attempt.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Judge:
         *,
         streams: bool,
         held_bytes_max: int,
+        choices: int = 1,
         reasoning_field: str = "reasoning_content",
         make_filters: Callable[[], Sequence[Filter]],
     ) -> None:
@@ -40,6 +45,7 @@ class Judge:
         self._streams = streams
         self._let_go = False  # the cap was reached under over_cap = "release"
         self._held_bytes_max = held_bytes_max
+        self._choices = choices
         self._reasoning_field = reasoning_field
         self._make_filters = make_filters
         self._begin()
@@ -50,7 +56,7 @@ class Judge:
         return self._mender.identity
 
     def _begin(self) -> None:
-        self._mender = ChatMender(reasoning_field=self._reasoning_field)
+        self._mender = ChatMender(choices=self._choices, reasoning_field=self._reasoning_field)
         self._filters = self._make_filters()
         self._passed = self.tail.released
         self._policy = Hold(self._hold, streams=self._streams, released=self.tail.released)
@@ -67,27 +73,27 @@ class Judge:
         self.tail.drop()
         self.facts = None
 
-    def take(self, frames: list[Frame], now: float) -> list[Frame] | Failure:
-        """Frames that arrived -> the frames to release now, or the failure that condemns the attempt."""
+    def take(self, frames: list[Frame], now: float) -> Judged:
+        """Frames that arrived -> the frames to release now, and the failure that condemns the attempt after that, if one does."""
         mended = self._mender.mend(frames)
         if not mended:
-            return []
+            return [], None
         position = self.tail.newest
         self.tail.extend(mended)
         verdicts = [(each, each.observe(mended, position)) for each in self._filters]
         failure = self._judged(verdicts)
         if failure is not None:
-            return failure
+            return [], failure
         self._policy.arrived(mended, now)
         released = self.tick(now)
         if self.tail.held_bytes <= self._held_bytes_max:
-            return released
+            return released, None
         if self._hold.over_cap == "release" and self._streams:
             self._let_go = True
             self._policy.let_go()
             released += self.tick(now)
         over = self.tail.held_bytes > self._held_bytes_max
-        return Failure(FailureKind.HELD_LIMIT) if over else released
+        return released, Failure(FailureKind.HELD_LIMIT) if over else None
 
     def tick(self, now: float) -> list[Frame]:
         """The frames to release by now, by what has been judged."""
@@ -97,8 +103,8 @@ class Judge:
         """When `tick` may release something although nothing arrived; None: never."""
         return self._policy.wake() if len(self.tail) else None
 
-    def finish(self, end: Complete) -> list[Frame] | Failure:
-        """The attempt is complete -> everything that is held, or the failure that its whole shows."""
+    def finish(self, end: Complete) -> Judged:
+        """The attempt is complete -> everything that is held, or nothing and the failure that its whole shows."""
         frames, self.facts = self._mender.finish(end)
         position = self.tail.newest
         self.tail.extend(frames)
@@ -107,8 +113,8 @@ class Judge:
         verdicts += [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         failure = self._judged(verdicts)
         if failure is not None:
-            return failure
-        return self.tail.release(self.tail.newest)
+            return [], failure
+        return self.tail.release(self.tail.newest), None
 
     def _judged(self, verdicts: Sequence[tuple[Filter, Verdict]]) -> Failure | None:
         """What the gating filters say together; one that only observes holds and condemns nothing."""

@@ -6,6 +6,7 @@ Half surrogates, NaN, Infinity and bytes that are not UTF-8 are read; none of th
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -32,10 +33,18 @@ def tolerant_object(data: bytes) -> dict[str, Any] | None:
     if len(data) > SHALLOW_BYTES and too_deep(data):
         return None
     try:
-        value = json.loads(data.decode(errors="replace"), parse_constant=lambda _: None)
+        value = json.loads(
+            data.decode(errors="replace"), parse_float=_finite, parse_constant=lambda _: None
+        )
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _finite(digits: str) -> float | None:
+    """A number with a fraction or an exponent; None where it is larger than a float can be, for it would be written as Infinity."""
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def items(value: object) -> list[Mapping[str, Any]]:

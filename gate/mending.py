@@ -46,6 +46,7 @@ _EMPTY_VALUES: Final = frozenset({b"null", b'""', b"[]", b"{}"})
 _ENVELOPE: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
 _CHOICE_OWN: Final = frozenset({"index", "delta", "finish_reason", "logprobs"})
 _OTHER_NAME: Final = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}
+CHOICES_MAX: Final = 1 << 31  # no bound, where nobody says how many choices were asked for
 _NAME_FLAGS: Final = {
     "reasoning": Mend.REASONING.value,
     "reasoning_content": Mend.REASONING_CONTENT.value,
@@ -59,7 +60,10 @@ Edit = tuple[int, int, bytes]
 class ChatMender:
     """Mends one attempt's frames in order, and keeps its closing facts and its identity."""
 
-    def __init__(self, *, reasoning_field: str = "reasoning_content") -> None:
+    def __init__(
+        self, *, choices: int = CHOICES_MAX, reasoning_field: str = "reasoning_content"
+    ) -> None:
+        self._choices = choices
         self.identity: Identity | None = None
         self._reasoning_field = reasoning_field
         # What concerns no step here: reasoning under the name that is written anyway.
@@ -90,9 +94,9 @@ class ChatMender:
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
         usage = self._usage[0] if len(self._usage) == 1 else merge_usage(self._usage)
-        facts = Facts(
-            tuple(self._finishes.values()), usage, self._usage_members, frozenset(self._roles)
-        )
+        # A choice that nobody asked for has no ending of its own to tell.
+        finishes = tuple(fact for fact in self._finishes.values() if fact.choice < self._choices)
+        facts = Facts(finishes, usage, self._usage_members, frozenset(self._roles))
         return frames, facts
 
     def _ordinary(self, frame: Frame) -> bool:

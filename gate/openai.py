@@ -47,6 +47,7 @@ __all__ = [
     "Note",
     "decode_event",
     "decode_object",
+    "error_in",
     "finish_reason",
     "frame_of",
     "says_failure",
@@ -152,7 +153,7 @@ def decode_event(event: SseEvent) -> Frame | Failure | Note:
     """One SSE event of a chat stream. Failure: an in-band error, or `MALFORMED`."""
     data = event.data
     if event.error or event.name == b"error":
-        return classify_error(_error_in(tolerant_object(data or b"")))
+        return classify_error(error_in(tolerant_object(data or b"")))
     if data is None:
         return Note.COMMENT
     if data.startswith(b"{"):
@@ -263,7 +264,7 @@ def _tolerant(data: bytes, size: int) -> Frame | Failure:
     value = tolerant_object(data)
     if value is None:
         return Failure(FailureKind.MALFORMED)
-    error = _error_in(value, required=False)
+    error = error_in(value, required=False)
     if error is not None:
         return classify_error(error)
     return frame_of(value, data, size)
@@ -350,7 +351,7 @@ def _loose_function(function: object) -> _Function | None:
     return _Function(string(function.get("name")), string(arguments))
 
 
-def _error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
+def error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:
     """The error that an event holds: a member `error...` that says something, a bare error object, or a bare `detail`."""
     if value is None:
         return {} if required else None

@@ -11,9 +11,9 @@ import msgspec
 
 from gate.completeness import Answer
 from gate.events import Complete, Frame, HowEnded, Identity, Mend
-from gate.failure import Failure, FailureKind
+from gate.failure import Failure, FailureKind, classify_error
 from gate.loose_json import encoded, integer, is_plain, items, paired, tolerant_object
-from gate.openai import Note, decode_event, decode_object
+from gate.openai import Note, decode_event, decode_object, error_in
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = ["AnswerReader", "ChatBodyReader", "ChatStreamReader", "Step", "reader_for"]
@@ -191,8 +191,8 @@ class ChatBodyReader:
 
 
 def _body_error(value: dict[str, Any]) -> Failure | None:
-    event = decode_event(SseEvent(raw=b"", data=encoded(value), name=b"", error=False))
-    return event if isinstance(event, Failure) else None
+    error = error_in(value, required=False)
+    return None if error is None else classify_error(error)
 
 
 _RENEW: Final = (Mend.FIELDS | Mend.TEXT).value  # a body that needs it is mended as a chunk

@@ -10,12 +10,25 @@ import itertools
 import re
 from typing import Final, NewType
 
-__all__ = ["AttemptId", "ExchangeId", "PlanId", "Refs", "is_stable_token"]
+__all__ = [
+    "MODEL_CHARS_MAX",
+    "AttemptId",
+    "ExchangeId",
+    "PlanId",
+    "Refs",
+    "RequestRef",
+    "SnapshotRef",
+    "is_stable_token",
+]
 
 ExchangeId = NewType("ExchangeId", str)
 AttemptId = NewType("AttemptId", str)
 PlanId = NewType("PlanId", str)
+SnapshotRef = NewType("SnapshotRef", str)
+RequestRef = NewType("RequestRef", str)
 
+MODEL_CHARS_MAX: Final = 256  # of a model alias
+_REF_CHARS_OF_EXCHANGE: Final = 100  # so that a ref with a suffix is a stable token still
 _STABLE: Final = re.compile(r"[a-z0-9._:-]{1,128}")
 
 
@@ -31,6 +44,7 @@ class Refs:
         self.exchange = exchange
         self._attempts = itertools.count(1)
         self._plans = itertools.count(1)
+        self._rebuilt = itertools.count(1)
 
     def attempt(self) -> int:
         """The number of the next attempt."""
@@ -39,6 +53,15 @@ class Refs:
     def plan(self) -> PlanId:
         """`<exchange>.<k>`; also the idempotency key of that plan."""
         return PlanId(f"{self.exchange}.{next(self._plans)}")
+
+    @property
+    def snapshot(self) -> SnapshotRef:
+        """Names the request as the caller sent it."""
+        return SnapshotRef(f"{self.exchange[:_REF_CHARS_OF_EXCHANGE]}.snapshot")
+
+    def rebuilt(self) -> RequestRef:
+        """Names the next rebuilt request."""
+        return RequestRef(f"openai.rebuilt.{next(self._rebuilt)}")
 
     def __repr__(self) -> str:
         return f"Refs({self.exchange!r})"

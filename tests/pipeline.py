@@ -49,27 +49,28 @@ def run(
         HoldConfig(),
         streams=stream,
         held_bytes_max=LIMIT,
+        choices=choices,
         make_filters=lambda: make_filters(["empty"], choices=choices),
     )
     framing = framing_for(start(stream=stream, usage=usage))
     written = b""
     steps = (reader.feed(piece) if piece else reader.eof() for piece in (*pieces, b""))
     for step in steps:
-        judged = judge.take(step.frames, 0.0)
-        if isinstance(judged, Failure):
-            return Passed(written, judged)
-        written += framing.release(judged)
+        frames, failure = judge.take(step.frames, 0.0)
+        written += framing.release(frames)
+        if failure is not None:
+            return Passed(written, failure)
         if step.end is not None:
             return _ended(judge, framing, step.end, written)
     raise AssertionError("a reader says how its answer ended")
 
 
 def _ended(judge: Judge, framing: Framing, end: HowEnded, written: bytes) -> Passed:
-    judged = judge.finish(end) if isinstance(end, Complete) else end
-    if isinstance(judged, Failure):
-        return Passed(written, judged)
+    frames, failure = judge.finish(end) if isinstance(end, Complete) else ([], end)
+    if failure is not None:
+        return Passed(written, failure)
     assert judge.facts is not None
-    written += framing.release(judged)
+    written += framing.release(frames)
     return Passed(written + framing.success(judge.facts), None)
 
 

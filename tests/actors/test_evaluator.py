@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -18,6 +19,8 @@ from gate.events import (
     Complete,
     End,
     Ended,
+    Facts,
+    Frame,
     Head,
     Release,
     Start,
@@ -26,6 +29,7 @@ from gate.events import (
 )
 from gate.failure import Failure, FailureKind
 from gate.filters.builtin import make_filters
+from gate.filters.contract import Passed, Verdict
 from gate.judging import Judge
 from gate.observe import What
 from gate.reader import ChatStreamReader
@@ -71,6 +75,19 @@ def judge_of(exchange: Exchange) -> Judge:
         held_bytes_max=exchange.limits.held_bytes_max,
         make_filters=lambda: make_filters(exchange.pool.filters, choices=asked.choices),
     )
+
+
+class Stubborn:
+    """A filter that passes the first two frames, and nothing more before the end."""
+
+    name = "stubborn"
+    gating = True
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        return Passed(min(2, position + len(frames)))
+
+    def finish(self, position: int, facts: Facts) -> Verdict:
+        return Passed(position)
 
 
 async def evaluate(exchange: Exchange, *items: Evidence) -> tuple[list[Wire], list[Reports]]:
@@ -324,3 +341,30 @@ async def test_every_release_is_sent_before_the_end_is_reported() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(reports.receive_nowait(), Ended)
         assert texts([wire.receive_nowait()]) == [["llo"]]
+
+
+async def test_age_alone_lets_nothing_go_that_a_filter_holds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The hold policy wakes the evaluator for it, which finds that it may not."""
+    hold = HoldConfig(mode="window", tail_ms=1000)
+    exchange = exchange_of(gateway(ScriptedProvider(), hold=hold))
+    judge = Judge(hold, streams=True, held_bytes_max=1 << 16, make_filters=lambda: [Stubborn()])
+    send, evidence = trio.open_memory_channel[Evidence](1)
+    send_wire, wire = trio.open_memory_channel[Wire](100)
+    send_reports, reports = trio.open_memory_channel[Reports](100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(evaluator.run, evidence, send_wire, send_reports, exchange, judge)
+        with send, wire, reports:
+            await send.send(head())
+            await send.send(batch(ROLE, text("Hi"), text("!")))
+            await send.send(msgspec.structs.replace(batch(text("?")), received_at=0.5))
+            await trio.sleep(5)
+            start, release = wire.receive_nowait(), wire.receive_nowait()
+            assert isinstance(start, Start)
+            assert texts([release]) == [["", "Hi"]]
+            await trio.sleep(5)
+            assert wire.statistics().current_buffer_used == 0
+            await send.send(ended())
+            await trio.sleep(1)
+            assert texts([wire.receive_nowait()]) == [["!", "?"]]

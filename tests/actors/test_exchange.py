@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import trio
@@ -335,6 +336,23 @@ class DeafCaller(RecordingCaller):
 
     async def receive(self) -> Disconnected:
         raise RuntimeError("a bug in the port")
+
+
+class Leaking(ScriptedProvider):
+    """A port that lets a channel's own error out, against its promise."""
+
+    def attempt(self, *_: object, **__: object) -> Any:
+        raise trio.BrokenResourceError
+
+
+async def test_a_channel_error_that_nobody_explains_is_reported() -> None:
+    """Such an error usually means that a neighbour ended first, who says why; here nobody does."""
+    records, caller = Records(), RecordingCaller()
+    gate = gateway(Leaking(), records=records)
+    outcome = await supervise(gate, caller)
+    assert (caller.status, caller.code, outcome.code) == (500, "internal_error", "internal_error")
+    assert len(records.crashes) == 1
+    assert left_behind(gate) == []
 
 
 async def test_an_ingress_that_dies_ends_everything() -> None:

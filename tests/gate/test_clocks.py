@@ -97,14 +97,15 @@ def test_the_total_deadline_lets_go_of_what_makes_progress(stream: bool) -> None
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_route_may_bound_even_a_stream_that_makes_progress(stream: bool) -> None:
-    """From the attempt's beginning."""
+    """From the attempt's beginning; what is no stream has the JSON clock alone."""
     watch = clocks(stream=stream, stream_seconds_max=45.0)
     assert watch.connect(100.0) == 105.0
     watch.connected(101.0)
     watch.head(102.0)
     deadlines = [watch.progress(now, complete=False) for now in (110.0, 125.0, 144.0)]
-    assert deadlines == ([140.0, 145.0, 145.0] if stream else [145.0, 145.0, 145.0])
-    assert watch.ran_out() == ended(FailureKind.STREAM_LIMIT)
+    assert deadlines == ([140.0, 145.0, 145.0] if stream else [281.0] * 3)
+    late = FailureKind.STREAM_LIMIT if stream else FailureKind.JSON_LATE
+    assert watch.ran_out() == ended(late)
 
 
 def test_a_complete_answer_has_its_grace_once() -> None:

@@ -70,26 +70,27 @@ def judging(
     hold: HoldConfig | None = None,
     streams: bool = True,
     held_bytes_max: int = 1 << 16,
+    choices: int = 1,
 ) -> Judge:
     """A judge of one attempt."""
-    return Judge(hold or HoldConfig(), streams=streams, held_bytes_max=held_bytes_max, make_filters=lambda: filters)  # fmt: skip
+    return Judge(hold or HoldConfig(), streams=streams, held_bytes_max=held_bytes_max, choices=choices, make_filters=lambda: filters)  # fmt: skip
 
 
 def took(judge: Judge, *batches: list[Frame]) -> list[int]:
     """How many frames each batch released."""
     released = []
     for batch in batches:
-        judged = judge.take(batch, 0.0)
-        assert not isinstance(judged, Failure)
-        released.append(len(judged))
+        frames, failure = judge.take(batch, 0.0)
+        assert failure is None
+        released.append(len(frames))
     return released
 
 
 def finished(judge: Judge, end: Complete | None = None) -> list[Frame]:
     """What the end of a complete attempt released."""
-    judged = judge.finish(end or Complete())
-    assert not isinstance(judged, Failure)
-    return judged
+    frames, failure = judge.finish(end or Complete())
+    assert failure is None
+    return frames
 
 
 # --- the opening and the hold --------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_a_violation_is_a_failure_and_releases_nothing() -> None:
     """Also of a frame in the middle of a batch."""
     judge = judging(Script("fine"), Script("strict", bad_at=3))
     assert took(judge, ROLE + A) == [2]
-    assert judge.take(A + B + A, 0.0) == BAD
+    assert judge.take(A + B + A, 0.0) == ([], BAD)
 
 
 def test_a_filter_may_condemn_the_answer_as_a_whole() -> None:
@@ -164,7 +165,7 @@ def test_a_filter_may_condemn_the_answer_as_a_whole() -> None:
     strict = Script("strict", bad_end=True)
     judge = judging(strict)
     took(judge, ROLE + A + STOP)
-    assert judge.finish(Complete()) == BAD
+    assert judge.finish(Complete()) == ([], BAD)
     assert strict.facts is not None
     assert strict.facts.finishes == (FinishFact(0, "stop"),)
 
@@ -178,7 +179,7 @@ def test_filters_also_see_what_mending_gives_back_at_the_end() -> None:
     assert seeing.seen[2] == rest.data
     judge = judging(strict)
     took(judge, A, HALF)
-    assert judge.finish(Complete()) == BAD
+    assert judge.finish(Complete()) == ([], BAD)
 
 
 # --- facts, identity, attempts -------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_filters_also_see_what_mending_gives_back_at_the_end() -> None:
 
 def test_facts_and_identity_are_the_attempts() -> None:
     """Closing facts are no frames; implied ones count as well."""
-    judge = judging()
+    judge = judging(choices=2)
     assert judge.identity is None
     assert took(judge, ROLE, A, STOP) == [0, 2, 0]
     assert judge.identity == Identity("c1", 0)
@@ -231,9 +232,18 @@ def test_held_bytes_have_a_cap(room: int, *, fits: bool) -> None:
     """The raw bytes of what is held after the release, to the byte."""
     size = ROLE[0].size + BLANK[0].size
     judge = judging(held_bytes_max=size + room)
-    judged = judge.take(ROLE + BLANK, 0.0)
-    assert judged == ([] if fits else Failure(FailureKind.HELD_LIMIT))
-    assert len(judging(held_bytes_max=9).take(ROLE + A, 0.0)) == 2  # type: ignore[arg-type] # it is no failure
+    frames, failure = judge.take(ROLE + BLANK, 0.0)
+    assert frames == []
+    assert failure == (None if fits else Failure(FailureKind.HELD_LIMIT))
+    assert took(judging(held_bytes_max=9), ROLE + A) == [2]
+
+
+def test_what_has_passed_leaves_before_a_cap_condemns_the_rest() -> None:
+    """The frames that may go are told together with the failure: nothing is lost in between."""
+    judge = judging(Script("back", back=2), held_bytes_max=ROLE[0].size)
+    frames, failure = judge.take(ROLE + A + B + B, 0.0)
+    assert [frame.data for frame in frames] == [ROLE[0].data, A[0].data]
+    assert failure == Failure(FailureKind.HELD_LIMIT)
 
 
 def test_a_batch_that_leaves_nothing_is_no_news() -> None:
@@ -249,7 +259,7 @@ def test_a_filter_that_only_observes_holds_and_condemns_nothing() -> None:
     watcher = Script("watcher", back=9, bad_at=1, bad_end=True, gating=False)
     judge = judging(watcher)
     assert took(judge, ROLE, A, B) == [0, 2, 1]
-    assert judge.finish(Complete()) == []
+    assert judge.finish(Complete()) == ([], None)
     assert len(watcher.seen) == 3
     assert watcher.facts is not None
 
@@ -258,8 +268,7 @@ def test_a_cap_may_let_go_instead_of_failing() -> None:
     """What the filters have passed leaves, and the rest of the exchange is live, over attempts too."""
     hold = HoldConfig(mode="buffered", over_cap="release")
     judge = judging(hold=hold, held_bytes_max=300)
-    first = judge.take(ROLE + A, 0.0)
-    assert first == []
+    assert took_once(judge, ROLE + A) == []
     assert len(took_once(judge, A + A + A)) == 5
     assert len(took_once(judge, B)) == 1
     judge.begin()
@@ -270,9 +279,9 @@ def test_a_cap_that_frees_nothing_is_a_failure_all_the_same() -> None:
     """A filter holds it, or the caller gets one JSON object."""
     hold = HoldConfig(over_cap="release")
     stubborn = judging(Script("stubborn", back=99), hold=hold, held_bytes_max=9)
-    assert stubborn.take(ROLE + A, 0.0) == Failure(FailureKind.HELD_LIMIT)
+    assert stubborn.take(ROLE + A, 0.0) == ([], Failure(FailureKind.HELD_LIMIT))
     whole = judging(hold=hold, streams=False, held_bytes_max=9)
-    assert whole.take(ROLE + A, 0.0) == Failure(FailureKind.HELD_LIMIT)
+    assert whole.take(ROLE + A, 0.0) == ([], Failure(FailureKind.HELD_LIMIT))
 
 
 def test_what_is_held_for_its_age_leaves_when_it_is_old_enough() -> None:
@@ -287,6 +296,15 @@ def test_what_is_held_for_its_age_leaves_when_it_is_old_enough() -> None:
 
 def took_once(judge: Judge, batch: list[Frame]) -> list[Frame]:
     """What one batch released."""
-    judged = judge.take(batch, 0.0)
-    assert not isinstance(judged, Failure)
-    return judged
+    frames, failure = judge.take(batch, 0.0)
+    assert failure is None
+    return frames
+
+
+def test_a_choice_that_nobody_asked_for_has_no_ending_to_tell() -> None:
+    """A provider that finishes more choices than the request has."""
+    judge = judging()
+    assert took(judge, ROLE, A, STOP) == [0, 2, 0]
+    finished(judge, Complete((Finish(1, "stop", ""),)))
+    assert judge.facts is not None
+    assert [fact.choice for fact in judge.facts.finishes] == [0]
