@@ -39,6 +39,8 @@ __all__ = ["run_exchange"]
 
 MODE: Final = "normalized"  # of the response; a tunnel would be "passthrough"
 EVIDENCE_BATCHES_MAX: Final = 2
+Task = Callable[[], Awaitable[None]]
+Leave = Callable[[], None]
 REPORTS_MAX: Final = 2  # a violation and the end that follows it
 
 
@@ -94,50 +96,27 @@ class _Supervisor:
 
     async def run(self, place: Place, wire: Reservation) -> None:
         """The nesting of the module's docstring: every task of the exchange is started here."""
-        door, ending = self._door, self._ending
         releases, wire_end = trio.open_memory_channel[Wire](1)
         results, written = trio.open_memory_channel[Written](1)
         work = trio.CancelScope()
-        ending.stop = work.cancel
+        self._ending.stop = work.cancel
         async with trio.open_nursery() as outer:
+            leave = outer.cancel_scope.cancel
             with releases, written:
-                outer.start_soon(
-                    partial(
-                        sink.run,
-                        wire_end,
-                        results,
-                        self._caller,
-                        request_id=door.exchange.encode(),
-                        ending=ending,
-                    )
-                )
+                outer.start_soon(self._sink(wire_end, results))
                 terminal: Terminal | None = None
                 with work, _open_snapshot(self._budget) as snapshot:
                     send_intake, intake = trio.open_memory_channel[Intake](1)
-                    outer.start_soon(
-                        partial(
-                            ingress.run,
-                            send_intake,
-                            self._caller,
-                            snapshot,  # noqa: ASYNC111 - ingress knows that it may be closed first
-                            door,
-                            self._gateway.limits,
-                            ending=ending,
-                            caller_write_seconds=self._gateway.caller_write_seconds,
-                            leave=outer.cancel_scope.cancel,
-                        )
-                    )
+                    # Ingress knows that the snapshot may be closed before it ends.
+                    reading = self._ingress(send_intake, snapshot, leave)
+                    outer.start_soon(reading)
                     try:
                         admitted = await self._admitted(intake, snapshot, place, wire)
                         if isinstance(admitted, Terminal):
                             terminal = admitted
                         else:
                             actors = _inner_actors(admitted, releases, self._sent)
-                            if admitted.snapshot.request.stream:
-                                ping_seconds = admitted.pool.route.hold.ping_seconds
-                                outer.start_soon(
-                                    sink.keep_alive, releases.clone(), ending, ping_seconds
-                                )
+                            outer.start_soon(self._watch(releases.clone(), admitted, leave))
                             async with trio.open_nursery() as inner:
                                 for actor in actors:
                                     inner.start_soon(actor)
@@ -192,6 +171,39 @@ class _Supervisor:
             ready_at=ready_at,
         )
         return exchange
+
+    def _sink(
+        self, wire: trio.MemoryReceiveChannel[Wire], results: trio.MemorySendChannel[Written]
+    ) -> Task:
+        request_id = self._door.exchange.encode()
+        return partial(
+            sink.run, wire, results, self._caller, request_id=request_id, ending=self._ending
+        )
+
+    def _ingress(
+        self, intake: trio.MemorySendChannel[Intake], snapshot: IngressSnapshot, leave: Leave
+    ) -> Task:
+        return partial(
+            ingress.run,
+            intake,
+            self._caller,
+            snapshot,
+            self._door,
+            self._gateway.limits,
+            ending=self._ending,
+            caller_write_seconds=self._gateway.caller_write_seconds,
+            leave=leave,
+        )
+
+    def _watch(self, wire: trio.MemorySendChannel[Wire], exchange: Exchange, leave: Leave) -> Task:
+        return partial(
+            sink.watch,
+            wire,
+            self._ending,
+            ping_seconds=exchange.pool.route.hold.ping_seconds,
+            caller_write_seconds=self._gateway.caller_write_seconds,
+            leave=leave,
+        )
 
     def _sent(self) -> None:
         self._terminal_sent = True
@@ -257,7 +269,7 @@ class _Supervisor:
 
 def _inner_actors(
     exchange: Exchange, releases: trio.MemorySendChannel[Wire], sent: Callable[[], None]
-) -> list[Callable[[], Awaitable[None]]]:
+) -> list[Task]:
     """The three actors of the inner nursery, each with its own ends of the channels between them."""
     send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
     send_evidence, evidence = trio.open_memory_channel[Evidence](EVIDENCE_BATCHES_MAX)

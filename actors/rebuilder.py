@@ -17,7 +17,7 @@ import trio
 from gate.budget import MemoryBudget
 from gate.errors import PlanAlreadyUsed, RebuilderClosed, RequestMismatch
 from gate.ingress import IngressSnapshot
-from gate.patches import Patch, Patched, PatchStore, reserve_rebuild
+from gate.patches import Patched, PatchStore, reserve_rebuild
 from gate.plan import Exact, RecoveryPlan
 from gate.rebuild import (
     Lease,
@@ -41,8 +41,11 @@ CopySlice = Callable[[memoryview], Awaitable[bytes]]
 
 
 async def copy_in_thread(piece: memoryview) -> bytes:
-    """A copy of one slice, made beside the loop. Once begun it is not abandoned: the thread holds the bytes."""
-    return await trio.to_thread.run_sync(bytes, piece)
+    """A copy of one slice, made beside the loop. Once begun it is not abandoned: the thread holds the bytes.
+
+    A limiter of its own: behind name lookups, which share the default one, a close could wait for long.
+    """
+    return await trio.to_thread.run_sync(bytes, piece, limiter=trio.CapacityLimiter(1))
 
 
 class Rebuilder:

@@ -6,6 +6,7 @@ the pieces it writes, because a write to a caller that does not read can't be ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +22,7 @@ from gate.events import Ping, Release, Start, Success, Terminal, Wire
 from gate.framing import Framing, framing_for
 from gate.sse import KEEP_ALIVE
 
-__all__ = ["Written", "keep_alive", "run"]
+__all__ = ["Written", "run", "watch"]
 
 _CLOSE: Final = (b"connection", b"close")
 
@@ -54,27 +55,41 @@ async def run(
         await written.send(sink.written())
 
 
-async def keep_alive(
-    wire: trio.MemorySendChannel[Wire], ending: Ending, ping_seconds: float
+async def watch(
+    wire: trio.MemorySendChannel[Wire],
+    ending: Ending,
+    *,
+    ping_seconds: float,
+    caller_write_seconds: float,
+    leave: Callable[[], None],
 ) -> None:
-    """Until it is cancelled, or the sink has ended: asks for a comment whenever nothing was written for `ping_seconds`.
+    """Until it is cancelled, or the sink has ended: asks for a comment whenever nothing was written for `ping_seconds`, and calls `leave` when
+    one write has been under way for `caller_write_seconds`.
 
-    A task of its own, so that a stream that flows pays nothing for it.
+    A task of its own, so that a stream that flows pays nothing for it. The write limit is the kernel's on HTTP/1.1 (`transport.serve`); under HTTP/2 a caller may take
+    nothing for ever without leaving a byte unacknowledged, and only this tells.
     """
-    with wire, acting("keep_alive"):
-        ending.written_at = trio.current_time()
-        wait = ping_seconds
+    with wire, acting("watch"):
+        ending.written_at = asked_at = trio.current_time()
         while True:
-            await trio.sleep(wait)
-            silent = trio.current_time() - ending.written_at
-            wait = ping_seconds - silent if silent < ping_seconds else ping_seconds
-            if silent >= ping_seconds and ending.write_began is None:
+            began, now = ending.write_began, trio.current_time()
+            if began is not None and now >= began + caller_write_seconds:
+                ending.because("caller_too_slow")
+                leave()
+                return
+            if began is None and now >= max(asked_at, ending.written_at) + ping_seconds:
+                asked_at = now
                 try:
                     wire.send_nowait(Ping())
                 except trio.WouldBlock:
-                    continue  # something is on its way already
+                    pass  # something is on its way already
                 except trio.BrokenResourceError:
                     return
+            if began is None:
+                ping_at = max(asked_at, ending.written_at) + ping_seconds
+                await trio.sleep_until(min(ping_at, now + caller_write_seconds))
+            else:
+                await trio.sleep_until(began + caller_write_seconds)
 
 
 class _Sink:
@@ -206,4 +221,6 @@ class _Sink:
             data = b""
         self._ending.bytes_out += len(data)
         self._ending.over = True  # from here on a disconnect may be the server's word for the end
+        self._ending.write_began = trio.current_time()
         await self._caller.end(data)
+        self._ending.write_began = None

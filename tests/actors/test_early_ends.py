@@ -180,7 +180,7 @@ async def test_a_slow_caller_slows_the_provider_down(
 ) -> None:
     """Reads stop when a few batches are on their way: what is kept is bounded, and the provider is not blamed for the silence."""
     words = [chr(97 + number % 26) * 2_000 for number in range(200)]
-    caller = SlowCaller(seconds=400)
+    caller = SlowCaller(seconds=50)
     scene = Scene(caller, healthy(*words))
     reads: list[int] = []
     outcome = await scene.run(lambda: reads.append(scene.provider.asked[0].reads))

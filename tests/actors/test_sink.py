@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -249,13 +250,25 @@ async def test_a_port_that_breaks_ends_the_sink() -> None:
 # --- comments where nothing is said -----------------------------------------------------------------
 
 
+def watching(
+    send: trio.MemorySendChannel[Wire],
+    ending: Ending,
+    *,
+    leave: Callable[[], None] = lambda: None,
+) -> Callable[[], Awaitable[None]]:
+    """The sink's watch, with 15 seconds to a comment and 60 for a write."""
+    return partial(
+        sink.watch, send, ending, ping_seconds=15.0, caller_write_seconds=60.0, leave=leave
+    )
+
+
 async def pinged(caller: RecordingCaller, *items: tuple[float, Wire]) -> None:
     """A sink with its keeper, fed with items after so many seconds each; comments after 15 seconds."""
     send, wire = trio.open_memory_channel[Wire](1)
     results, written = trio.open_memory_channel[Written](1)
     ending = Ending()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sink.keep_alive, send.clone(), ending, 15.0)
+        nursery.start_soon(watching(send.clone(), ending))
         with send, written:
             nursery.start_soon(_run, wire, results, caller, ending)
             for seconds, item in items:
@@ -314,7 +327,7 @@ async def test_comments_never_pile_up(autojump_clock: trio.testing.MockClock) ->
     send, wire = trio.open_memory_channel[Wire](1)
     ending = Ending()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sink.keep_alive, send, ending, 15.0)
+        nursery.start_soon(watching(send, ending))
         await trio.sleep(100)
         assert wire.receive_nowait() == Ping()
         with pytest.raises(trio.WouldBlock):
@@ -328,3 +341,37 @@ async def test_a_comment_that_comes_after_the_terminal_is_refused() -> None:
     caller = RecordingCaller()
     await write(caller, STARTED, words("Hi"), Success(FACTS, 1), Ping())
     assert caller.received.endswith(DONE)
+
+
+async def test_a_write_that_takes_too_long_lets_the_caller_go(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Counted from the write's own beginning, however late it begins; before that nothing is said of it."""
+    send, _wire = trio.open_memory_channel[Wire](1)
+    ending, left = Ending(), trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watching(send, ending, leave=left.set))
+        await trio.sleep(7)
+        ending.write_began = trio.current_time()
+        await trio.sleep(59.9)
+        assert not left.is_set()
+        await left.wait()
+    assert trio.current_time() == pytest.approx(67)
+    assert ending.reason == "caller_too_slow"
+
+
+async def test_writes_that_end_in_time_are_never_too_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Many of them one after another are not one."""
+    send, _wire = trio.open_memory_channel[Wire](1)
+    ending = Ending()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watching(send, ending, leave=nursery.cancel_scope.cancel))
+        for _ in range(5):
+            ending.write_began = trio.current_time()
+            await trio.sleep(50)
+            ending.write_began, ending.written_at = None, trio.current_time()
+            await trio.sleep(1)
+        assert ending.reason == ""
+        nursery.cancel_scope.cancel()
