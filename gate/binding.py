@@ -8,7 +8,7 @@ import msgspec
 
 from gate.splice import Member, replace_member
 
-__all__ = ["bind_model"]
+__all__ = ["bind_model", "bind_segments"]
 
 
 def bind_model(
@@ -16,4 +16,21 @@ def bind_model(
 ) -> tuple[Sequence[bytes | memoryview], int]:
     """Slices of `body` for the provider's `model`, and their length in bytes. Nothing else changes, and nothing is copied."""
     slices = replace_member(body, model_at, msgspec.json.encode(model))
+    return slices, sum(len(piece) for piece in slices)
+
+
+def bind_segments(
+    segments: Sequence[bytes], model_at: Member, model: str
+) -> tuple[Sequence[bytes | memoryview], int]:
+    """The same for a body that is in several parts; `model_at` counts over all of them, and its value may lie in more than one."""
+    value = msgspec.json.encode(model)
+    slices: list[bytes | memoryview] = []
+    offset = 0
+    for segment in segments:
+        view = memoryview(segment)
+        first, last = model_at.value_start - offset, model_at.value_end - offset
+        own = value if 0 <= first < len(view) else b""
+        parts = (view[: max(first, 0)], own, view[max(last, 0) :])
+        slices += (part for part in parts if part)
+        offset += len(view)
     return slices, sum(len(piece) for piece in slices)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -36,6 +36,7 @@ from gate.observe import OutcomeKind
 from gate.refs import is_stable_token
 from transport.caller import AsgiCaller
 from transport.configfile import Loaded, find_config
+from transport.containment import contained
 from transport.pages import make_pages
 from transport.runtime import open_gateway
 from transport.telemetry import LogSink, open_log
@@ -75,7 +76,7 @@ class App:
     ) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] in SUPERVISED:
+        elif scope["type"] == "http" and (scope["path"] in SUPERVISED or _is_ambiguous(scope)):
             await self._supervised(scope, receive, send)
         else:
             assert self._pages is not None, "the lifespan starts before requests come"
@@ -96,10 +97,17 @@ class App:
             message = "no configuration: set TIDEGATE_CONFIG or OPENAI_BASE_URL"
             await send({"type": "lifespan.startup.failed", "message": message})
             return
-        with self._log(loaded) as log:
+        with self._log(loaded) as log, contained(log.connection_failed):
             self._warn(loaded, log)
-            async with open_gateway(loaded, log) as gateway:
-                self._begin(loaded, gateway)
+            async with AsyncExitStack() as opened:
+                try:
+                    gateway = await opened.enter_async_context(open_gateway(loaded, log))
+                    self._begin(loaded, gateway)
+                except Exception as error:  # noqa: BLE001 - a server that can't start must not listen
+                    log.crashed("", error)
+                    message = "the gateway could not start; the log says where"
+                    await send({"type": "lifespan.startup.failed", "message": message})
+                    return
                 self.log = log
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
@@ -155,7 +163,11 @@ class App:
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given if is_stable_token(given) else gateway.world.new_id()
         caller = AsgiCaller(receive, send)
-        refused = self._refused(scope, headers, gateway)
+        refused = (
+            refusal(400, "ambiguous_length")
+            if _is_ambiguous(scope)
+            else self._refused(scope, headers, gateway)
+        )
         models = self.models_for(headers) if refused is None else None
         if isinstance(models, PublicError):
             refused, models = models, None
@@ -175,8 +187,11 @@ class App:
         except BudgetExceeded as error:
             await _refuse(caller, refusal(503, error.public_code), request_id)
             return
-        if outcome.kind is not OutcomeKind.ABANDONED and not caller.ended:
+        if outcome.kind is OutcomeKind.ABANDONED or caller.ended:
+            return
+        if caller.started:
             raise Unfinished(outcome.code)
+        await _refuse(caller, refusal(500, "internal_error"), request_id)
 
     def _refused(
         self, scope: HTTPScope, headers: Mapping[bytes, bytes], gateway: Gateway
@@ -195,6 +210,12 @@ class App:
         if gateway.draining:
             return refusal(503, "draining", retry_after=DRAIN_RETRY_AFTER)
         return None
+
+
+def _is_ambiguous(scope: HTTPScope) -> bool:
+    """Both lengths: a proxy in front may have believed the other one, and what follows would be a request that it never saw (RFC 9112, 6.1)."""
+    names = {name.lower() for name, _ in scope["headers"]}
+    return names >= {b"content-length", b"transfer-encoding"}
 
 
 def _uninterrupted(send: ASGISendCallable) -> ASGISendCallable:
@@ -218,7 +239,7 @@ async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> No
     ]
     if error.status == 405:
         headers.append((b"allow", b"POST"))
-    if error.status in {413, 431, 503}:
+    if error.status in {413, 431, 503} or error.code == "ambiguous_length":
         headers.append((b"connection", b"close"))
     await caller.start(error.status, headers)
     await caller.write(body)

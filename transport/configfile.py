@@ -18,6 +18,7 @@ from gate.config import GatewayConfig
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid, Problem
 from transport.pool import client_tls
+from transport.provider import parse_base_url, static_headers
 
 # A thousand models with their targets are about 200 kB: a larger file is not a configuration.
 FILE_BYTES_MAX: Final = 4_194_304
@@ -128,7 +129,7 @@ def _checked(raw: Mapping[str, object], env: Mapping[str, str]) -> tuple[Gateway
     wanted = list(_wanted(config))
     problems = [problem for path, name in wanted for problem in _unusable(path, env, name)]
     if not problems:
-        problems = [*_same_secret(config, env), *_unusable_pem(config)]
+        problems = [*_same_secret(config, env), *_unusable_pem(config), *_unusable_client(config)]
     if problems:
         raise ConfigInvalid(tuple(problems))
     named = [provider for provider in config.providers if provider.api_key_env]
@@ -175,6 +176,19 @@ def _unusable_pem(config: GatewayConfig) -> Iterator[Problem]:
                     yield Problem(
                         f"providers[{index}].{name}", f"{file} can't be read: {error.strerror}"
                     )
+
+
+def _unusable_client(config: GatewayConfig) -> Iterator[Problem]:
+    """What only the client's own rules refuse (a host name that IDNA has no form for, a tab in a header) is found here, too."""
+    for index, provider in enumerate(config.providers):
+        try:
+            parse_base_url(provider.base_url)
+        except ValueError as error:
+            yield Problem(f"providers[{index}].base_url", str(error))
+        try:
+            static_headers(provider.headers, None)
+        except ValueError as error:
+            yield Problem(f"providers[{index}].headers", str(error))
 
 
 def _same_secret(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Problem]:

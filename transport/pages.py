@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import trio
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
@@ -71,7 +72,9 @@ class _Pages:
     async def readyz(self) -> Response | dict[str, str]:
         if self._gateway.draining:
             return _error(refusal(503, "draining"))
-        if not any(pool.targets for pool in self._gateway.pools.values()):
+        now = trio.current_time()
+        targets = [target for pool in self._gateway.pools.values() for target in pool.targets]
+        if not any(target.health.wait_seconds(now) == 0 for target in targets):
             return _error(refusal(503, "no_provider"))
         return {"status": "ready"}
 

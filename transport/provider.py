@@ -58,9 +58,9 @@ class HttpProvider:
         transport: Http1Transport | None = None,
     ) -> None:
         self.name = name
-        self._url = _parse_base_url(base_url)
+        self._url = parse_base_url(base_url)
         self._base_path = self._url.raw_path.rstrip(b"/")
-        self._static = _static_headers(headers or {}, api_key)
+        self._static = static_headers(headers or {}, api_key)
         if transport is None:
             tls = (
                 client_tls(ca=ca, client_cert=client_cert) if self._url.scheme == "https" else None
@@ -209,7 +209,7 @@ class _Client(httpx.AsyncClient):
 _NO_COOKIES: Final = _NoCookies()
 
 
-def _parse_base_url(base_url: str) -> httpx.URL:
+def parse_base_url(base_url: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
@@ -225,7 +225,7 @@ def _parse_base_url(base_url: str) -> httpx.URL:
     return url
 
 
-def _static_headers(headers: Mapping[str, str], api_key: str | None) -> dict[bytes, bytes]:
+def static_headers(headers: Mapping[str, str], api_key: str | None) -> dict[bytes, bytes]:
     """Raises ValueError for names and values that would not stay one header, without showing any."""
     fields = {"authorization": f"Bearer {api_key}"} if api_key else {}
     fields |= {name.lower(): value for name, value in headers.items()}

@@ -1,7 +1,8 @@
 """The service: our own listener, Hypercorn inside our own `trio.run`, signals, and the drain.
 
 The listener is ours because of one socket option: under Hypercorn a write to a caller that does not read can't be cancelled, and the kernel's
-`TCP_USER_TIMEOUT`, inherited by accepted connections, is what ends it (`caller_write_seconds`).
+`TCP_USER_TIMEOUT`, inherited by accepted connections, is what ends it (`caller_write_seconds`). A send buffer of a size of our own is not
+needed: trio keeps at most 16 KiB unsent on a connection (`TCP_NOTSENT_LOWAT`), so that a write to such a caller waits almost from the start.
 
 SIGTERM or SIGINT: readiness and door say 503, exchanges in flight go on; at `drain_seconds` those left send their terminal; two seconds later
 the server is told to stop, with three more for what it is still writing; what hangs after that can only be a write to a caller that does not
@@ -21,6 +22,7 @@ import hypercorn.trio
 import trio
 from hypercorn.config import Config
 from hypercorn.typing import Framework
+from hypercorn.utils import LifespanFailureError
 
 from actors.context import Gateway
 from gate.config import ServerConfig
@@ -41,7 +43,7 @@ REQUESTS_PER_CONNECTION: Final = 1_000_000_000
 
 
 class ListenFailed(Exception):
-    """The address can't be listened on."""
+    """The address can't be listened on, or nothing could answer there."""
 
 
 def open_listener(server: ServerConfig) -> socket.socket:
@@ -108,7 +110,12 @@ async def serve_until(
     config = _hypercorn_config(loaded, listener)
     listener.detach()  # Hypercorn makes a socket of its own from the number, and closes it
     with quick_send():
-        await hypercorn.trio.serve(cast(Framework, application), config, shutdown_trigger=stop.wait)
+        try:
+            await hypercorn.trio.serve(
+                cast(Framework, application), config, shutdown_trigger=stop.wait
+            )
+        except* LifespanFailureError as group:
+            raise ListenFailed("the gateway could not start; the log says why") from group
 
 
 async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Event) -> None:
@@ -126,7 +133,7 @@ async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Ev
 async def _second_signal(signals: Any, gateway: Gateway, drain_seconds: float) -> bool:
     """Drains; whether a second signal cut it short."""
     gateway.draining = True
-    gateway.dispatch.drain()
+    gateway.dispatch.drain(trio.current_time() + drain_seconds)
     async with trio.open_nursery() as nursery:
         again = _Again()
         nursery.start_soon(again.watch, signals, nursery.cancel_scope)

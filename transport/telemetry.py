@@ -62,6 +62,10 @@ class LogSink:
         """A bug of ours: where it happened, by file and line; never the text of the exception, which may quote a request."""
         self.say("error", What.CRASHED.value, exchange=exchange, errors=list(_places(error)))
 
+    def connection_failed(self, error: BaseException) -> None:
+        """A caller's connection ended in an exception of the server's: where, as for a bug of ours."""
+        self.say("warning", "connection_failed", errors=list(_places(error)))
+
     def say(self, level: str, event: str, **values: Any) -> None:
         """One line, or one more that was dropped."""
         try:

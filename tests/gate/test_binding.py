@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.binding import bind_model
+from gate.binding import bind_model, bind_segments
 from gate.ingress import read_chat_request
 
 BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"}],"x":1,"x":2 }\n'
@@ -69,3 +69,17 @@ def test_all_other_bytes_are_kept_in_any_body(
     assert result.endswith(tail)
     assert json.loads(result[len(head) : len(result) - len(tail)]) == model
     assert json.loads(result) == {**members, "model": model}
+
+
+@given(st.lists(st.integers(0, len(BODY)), max_size=4), st.sampled_from(["m", "a-much-longer-name"]))
+def test_a_body_in_parts_is_bound_as_one_in_one_piece(cuts: list[int], model: str) -> None:
+    """Wherever it is cut, also within the value; no part is empty and none is a copy."""
+    edges = [0, *sorted(cuts), len(BODY)]
+    parts = [BODY[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    slices, size = bind_segments(parts, read_chat_request(BODY, depth_max=64).model_at, model)
+    assert b"".join(slices) == bound(BODY, model)
+    assert size == len(bound(BODY, model))
+    assert all(slices)
+    views = [piece for piece in slices if isinstance(piece, memoryview)]
+    assert len(slices) - len(views) == 1
+    assert all(any(view.obj is part for part in parts) for view in views)

@@ -7,10 +7,26 @@ import pytest
 from gate.errors import (
     BudgetExceeded,
     CallerGone,
+    EndpointUnsupported,
     GateError,
+    LeaseDuplicate,
+    LeaseReleased,
+    LeaseUnavailable,
+    PatchDuplicate,
+    PatchInvalid,
+    PatchUnavailable,
+    PlanAlreadyUsed,
+    PlanNotReady,
+    RebuilderClosed,
+    RebuildOverflow,
+    RebuildRefused,
+    RefMalformed,
+    RequestMismatch,
     RequestRefused,
     SnapshotClosed,
+    SnapshotMismatch,
     Source,
+    StoreClosed,
     UpstreamFailed,
     UpstreamFault,
 )
@@ -27,6 +43,7 @@ from gate.refs import is_stable_token
         (RequestRefused(503, "queue_full"), "queue_full", 503, True, Source.CALLER),
         (BudgetExceeded("exchange", wanted=9, free=1), "exchange_budget", 503, True, Source.GATE),
         (BudgetExceeded("process", wanted=9, free=1), "process_budget", 503, True, Source.GATE),
+        (RebuildOverflow("exchange", wanted=9, free=1), "rebuild_overflow", 503, True, Source.GATE),
         (SnapshotClosed(), "snapshot_closed", 500, False, Source.GATE),
         (UpstreamFailed(UpstreamFault.CONNECT), "provider_connect", 502, True, Source.PROVIDER),
         (UpstreamFailed(UpstreamFault.RESET), "provider_reset", 502, True, Source.PROVIDER),
@@ -62,3 +79,39 @@ def test_a_failed_connection_says_whether_it_was_an_old_one() -> None:
     assert not UpstreamFailed(UpstreamFault.RESET).reused
     error = UpstreamFailed(UpstreamFault.RESET, reused=True)
     assert (error.reused, error.fault) == (True, UpstreamFault.RESET)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RebuildRefused(), "rebuild_refused"),
+        (EndpointUnsupported(), "endpoint_unsupported"),
+        (RebuilderClosed(), "rebuilder_closed"),
+        (StoreClosed(), "store_closed"),
+        (RefMalformed(), "ref_malformed"),
+        (SnapshotMismatch(), "snapshot_mismatch"),
+        (RequestMismatch(), "request_mismatch"),
+        (PlanNotReady(), "plan_not_ready"),
+        (PlanAlreadyUsed(), "plan_already_used"),
+        (PatchInvalid("key"), "patch_key_invalid"),
+        (PatchInvalid("cursor"), "patch_cursor_invalid"),
+        (PatchInvalid("value"), "patch_value_invalid"),
+        (PatchDuplicate(), "patch_duplicate"),
+        (PatchUnavailable(), "patch_unavailable"),
+        (LeaseDuplicate(), "lease_duplicate"),
+        (LeaseUnavailable(), "lease_unavailable"),
+        (LeaseReleased(), "lease_released"),
+    ],
+)
+def test_a_refused_rebuild_is_told_by_its_code_alone(error: RebuildRefused, code: str) -> None:
+    """Each has its own; none is the caller's fault, and asking again changes nothing."""
+    assert (str(error), error.public_code) == (code, code)
+    assert is_stable_token(code)
+    assert (error.http_status, error.retryable, error.source) == (500, False, Source.GATE)
+
+
+def test_a_rebuild_without_room_says_how_much_it_wanted() -> None:
+    """It is a budget error like any other."""
+    error = RebuildOverflow("process", wanted=9, free=1)
+    assert isinstance(error, BudgetExceeded)
+    assert (error.scope, error.wanted, error.free) == ("process", 9, 1)

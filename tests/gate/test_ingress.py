@@ -53,6 +53,14 @@ def test_everything_that_is_read_is_read() -> None:
     assert body[request.model_at.value_start : request.model_at.value_end] == b'"a/b"'
 
 
+def test_every_member_of_the_top_level_is_kept_with_its_place() -> None:
+    """Whoever changes one later need not read the body again; a name that stands twice is there twice."""
+    body = BODY[:-1] + b',"x":1,"x":2}'
+    values = [body[each.value_start : each.value_end] for each in read(body).members]
+    assert values[-2:] == [b"1", b"2"]
+    assert {"model", "messages", "x"} <= {each.key for each in read(body).members}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

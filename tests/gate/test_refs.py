@@ -35,6 +35,18 @@ def test_the_same_exchange_gets_the_same_ids_again() -> None:
     assert [first.plan() for _ in range(3)] == [second.plan() for _ in range(3)]
 
 
+def test_the_snapshot_has_one_ref_and_each_rebuilt_request_its_own() -> None:
+    """The one names the exchange, the others are counted."""
+    refs = Refs(ExchangeId("ex-7"))
+    assert (refs.snapshot, refs.snapshot) == ("ex-7.snapshot", "ex-7.snapshot")
+    assert [refs.rebuilt(), refs.rebuilt()] == ["openai.rebuilt.1", "openai.rebuilt.2"]
+
+
+def test_the_snapshot_of_the_longest_exchange_id_still_has_a_stable_ref() -> None:
+    """A caller may have chosen 128 characters."""
+    assert is_stable_token(Refs(ExchangeId("x" * 128)).snapshot)
+
+
 def test_refs_name_their_exchange() -> None:
     """For whoever reads a log."""
     assert repr(Refs(ExchangeId("ex-7"))) == "Refs('ex-7')"

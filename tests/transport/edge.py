@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, TextIO, cast
 
 import h11
 import httpx
@@ -23,6 +24,7 @@ from hypercorn.config import Config
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Framework, LifespanScope
 
 from actors.context import Gateway
+from tests.transport.servers import Handler, loopback
 from transport.asgi import App
 from transport.configfile import load_config
 
@@ -100,10 +102,14 @@ class Edge:
 
 @asynccontextmanager
 async def running_edge(
-    path: Path, env: Mapping[str, str] | None = None, *, idle_seconds: float = 5.0
+    path: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    idle_seconds: float = 5.0,
+    log_out: TextIO | None = None,
 ) -> AsyncIterator[Edge]:
     """The configuration at `path`, served on a free port, gone when left."""
-    app = App(lambda: load_config(path, env or {}), owns_listener=True)
+    app = App(lambda: load_config(path, env or {}), owns_listener=True, log_out=log_out)
     config = Config()
     config.bind = ["127.0.0.1:0"]
     config.accesslog = config.errorlog = None
@@ -114,6 +120,30 @@ async def running_edge(
         bound: list[str] = await nursery.start(serve)
         yield Edge(app, int(bound[0].rsplit(":", 1)[1]))
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def edge_before(
+    handler: Handler,
+    folder: Path,
+    *,
+    tables: str = "",
+    host: str = "127.0.0.1",
+    log_out: TextIO | None = None,
+) -> AsyncIterator[Edge]:
+    """An edge whose one provider is `handler`, at `host`, on loopback."""
+    shown = f"[{host}]" if ":" in host else host
+    async with loopback(handler, host=host) as port:
+        path = write_config(folder, f"http://{shown}:{port}/v1", tables=tables)
+        async with running_edge(path, log_out=log_out) as edge:
+            yield edge
+
+
+async def settled(edge: Edge) -> None:
+    """Until no exchange is open; then nothing is reserved either."""
+    with trio.fail_after(2):
+        await edge.gateway.open.wait_empty()
+    assert edge.gateway.budget.used == 0
 
 
 @dataclass(slots=True)
@@ -161,6 +191,30 @@ def head(length: int | None = None, *fields: str, method: str = "POST", path: st
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+async def ask(edge: Edge, body: bytes, *fields: str) -> Answer:
+    """What a caller of its own connection gets for a chat request."""
+    async with await edge.connect() as stream:
+        await stream.send_all(head(len(body), *fields) + body)
+        with trio.fail_after(5):
+            return await read_answer(stream)
+
+
+@asynccontextmanager
+async def asking(
+    port: int, body: bytes, *, narrow: bool = False
+) -> AsyncIterator[trio.SocketStream]:
+    """A caller's connection on which `body` has been sent. `narrow`: what it does not read stays below 100 kB, as on a slow network."""
+    plain = socket.socket()
+    if narrow:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1_000)
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(plain))
+    async with stream:
+        await stream.socket.connect(("127.0.0.1", port))
+        await stream.send_all(head(len(body)) + body)
+        yield stream
+
+
 async def read_answer(stream: trio.SocketStream, *, method: str = "POST") -> Answer:
     """One response, up to its end or the connection's."""
     parser = h11.Connection(h11.CLIENT)
@@ -176,6 +230,8 @@ async def read_answer(stream: trio.SocketStream, *, method: str = "POST") -> Ans
                 continue
         except (h11.RemoteProtocolError, trio.BrokenResourceError):
             event = h11.ConnectionClosed()
+        if isinstance(event, h11.InformationalResponse):
+            continue
         if isinstance(event, h11.Response):
             start = event
         elif isinstance(event, h11.Data):

@@ -27,6 +27,7 @@ from tests.transport.edge import (
     question,
     read_answer,
     running_edge,
+    settled,
     write_config,
 )
 from tests.transport.servers import reset
@@ -56,13 +57,6 @@ async def edge_of(
         path = write_config(folder, provider.base_url, models, tables=tables)
         async with running_edge(path, env) as edge:
             yield edge, provider
-
-
-async def settled(edge: Edge) -> None:
-    """Until no exchange is open; then nothing is reserved either."""
-    with trio.fail_after(2):
-        await edge.gateway.open.wait_empty()
-    assert edge.gateway.budget.used == 0
 
 
 async def test_an_answer_says_who_it_is_for_and_how_many_attempts_it_took(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,24 @@ def test_pem_files_that_can_be_used_are_kept_by_name(tmp_path: Path) -> None:
     authority.issue_cert("gate").private_key_and_cert_chain_pem.write_to_path(str(cert))
     provider = load_config(written(tmp_path, PEM.format(ca=ca, cert=cert)), {}).config.providers[0]
     assert (provider.ca, provider.client_cert) == (str(ca), str(cert))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "path"),
+    [
+        ("base_url", "http://256.256.256.256/v1", "providers[0].base_url"),
+        ("base_url", "http://xn--a/v1", "providers[0].base_url"),
+        ("headers", {"x-team": "a\tb"}, "providers[0].headers"),
+    ],
+)
+def test_what_only_the_client_refuses_is_found_before_the_start(
+    key: str, value: object, path: str, tmp_path: Path
+) -> None:
+    """A service that came up with it would answer nothing."""
+    text = f"{json.dumps(value)}" if isinstance(value, str) else '{ x-team = "a\\tb" }'
+    file = tmp_path / "t.toml"
+    base = "" if key == "base_url" else 'base_url = "http://127.0.0.1:1/v1"\n'
+    file.write_text(f'[[providers]]\nname = "p"\n{base}{key} = {text}\n')
+    with pytest.raises(ConfigInvalid) as refused:
+        load_config(file, {})
+    assert [problem.path for problem in refused.value.problems] == [path]

@@ -7,8 +7,6 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,9 +25,9 @@ from tests.transport.edge import (
     Answer,
     Models,
     Process,
+    asking,
     code_of,
     eventually,
-    head,
     question,
     read_answer,
     running_process,
@@ -56,22 +54,6 @@ base_url = "{url}"
 alias = "flood"
 targets = [{{ provider = "flood", model = "flood" }}]
 """
-
-
-@asynccontextmanager
-async def asking(
-    port: int, body: bytes, *, narrow: bool = False
-) -> AsyncIterator[trio.SocketStream]:
-    """A caller's connection on which `body` has been sent. `narrow`: what it does not read stays below 100 kB, as on a slow network."""
-    plain = socket.socket()
-    if narrow:
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1_000)
-    stream = trio.SocketStream(trio.socket.from_stdlib_socket(plain))
-    async with stream:
-        await stream.socket.connect(("127.0.0.1", port))
-        await stream.send_all(head(len(body)) + body)
-        yield stream
 
 
 async def median_seconds(url: str, times: int = 9) -> float:
