@@ -172,7 +172,7 @@ class Exchange:
                 code=code,
                 provider=provider,
                 status=status,
-                seconds=self.world.clock() - self.ready_at,
+                seconds=trio.current_time() - self.ready_at,
                 count=count,
             )
         )

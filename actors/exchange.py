@@ -53,7 +53,7 @@ async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
     budget = MemoryBudget("exchange", gateway.limits.exchange_bytes_max, gateway.budget)
     ending = Ending()
     supervisor = _Supervisor(door, caller, gateway, budget, ending)
-    began = gateway.world.clock()
+    began = trio.current_time()
     with gateway.dispatch.place() as place, budget.reserve(WIRE_BYTES) as wire:
         gateway.probe(Observation(What.EXCHANGE_STARTED, door.exchange))
         gateway.open.add(ending)
@@ -64,7 +64,7 @@ async def run_exchange(door: Door, caller: Caller, gateway: Gateway) -> Outcome:
             ending.because("internal_error")
         finally:
             gateway.open.discard(ending)
-            supervisor.tell(gateway.world.clock() - began)
+            supervisor.tell(trio.current_time() - began)
     return supervisor.outcome()
 
 

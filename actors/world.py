@@ -1,4 +1,4 @@
-"""The one injected source of time, ids and random draws."""
+"""The one injected source of wall time, ids and random draws. Monotonic time is trio's own: under a test or a replay its clock is a virtual one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ __all__ = ["World"]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`clock`: monotonic seconds (trio's). `wall`: Unix seconds, for `created`. `new_id`: a fresh stable token. `draw`: in [0, 1)."""
+    """`wall`: Unix seconds, for `created`. `new_id`: a fresh stable token. `draw`: in [0, 1)."""
 
-    clock: Callable[[], float]
     wall: Callable[[], int]
     new_id: Callable[[], str]
     draw: Callable[[], float]

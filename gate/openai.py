@@ -70,7 +70,7 @@ FINISH_REASONS: Final = frozenset(
 """OpenAI's own; any other passes unchanged, with an observation."""
 
 _SPELLINGS: Final = {
-    **{word: word for word in ("stop", "length", "tool_calls", "content_filter", "function_call")},
+    **{word: word for word in FINISH_REASONS},
     "eos": "stop",
     "eos_token": "stop",
     "end_turn": "stop",

@@ -377,10 +377,8 @@ class Records:
 
 
 def world(*, draw: float = 0.5) -> World:
-    """Trio's clock, and everything else fixed. With a draw of 0.5 a backoff is half of its longest."""
-    return World(
-        clock=trio.current_time, wall=lambda: NOON, new_id=lambda: "tg-fixed", draw=lambda: draw
-    )
+    """Everything fixed. With a draw of 0.5 a backoff is half of its longest."""
+    return World(wall=lambda: NOON, new_id=lambda: "tg-fixed", draw=lambda: draw)
 
 
 def gateway(

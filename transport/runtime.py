@@ -29,7 +29,6 @@ __all__ = ["open_gateway", "real_world"]
 def real_world() -> World:
     """Time, ids and draws of the running process."""
     return World(
-        clock=trio.current_time,
         wall=lambda: int(time.time()),  # noqa: TID251 - `created` is wall time; this is the edge
         new_id=lambda: f"tg-{secrets.token_hex(12)}",
         draw=random.random,
