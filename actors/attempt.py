@@ -6,7 +6,7 @@ deadline scope per attempt is armed anew; nothing is entered per chunk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ import trio
 from actors.context import Exchange, Target
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
-from gate.binding import bind_model
+from gate.binding import bind_segments
 from gate.budget import Reservation
 from gate.clocks import AttemptClocks
 from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
@@ -24,6 +24,8 @@ from gate.events import Batch, End, Head, HowEnded
 from gate.failure import Failure, FailureKind, classify_status, retry_after_seconds
 from gate.observe import What
 from gate.reader import AnswerReader, reader_for
+from gate.rebuild import Lease
+from gate.refs import RequestRef
 
 __all__ = ["AttemptOrder", "run"]
 
@@ -42,12 +44,13 @@ Evidence = Head | Batch | End
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """Make attempt `n` at the first of `targets` (indexes into the exchange's targets) that has room.
+    """Make attempt `n`, with the rebuilt request `request_ref`, at the first of `targets` (indexes into the exchange's targets) that has room.
 
     `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow.
     """
 
     n: int
+    request_ref: RequestRef
     targets: Sequence[int]
     scope: trio.CancelScope
     last: bool
@@ -57,14 +60,15 @@ async def run(
     orders: trio.MemoryReceiveChannel[AttemptOrder],
     evidence: trio.MemorySendChannel[Evidence],
     exchange: Exchange,
+    take: Callable[[RequestRef], Lease],
 ) -> None:
-    """Carries out order after order; the end of each is sent outside its scope, so that it comes whatever happened."""
+    """Carries out order after order, each with the body that `take` gives for it; the end of each is sent outside its scope, so that it comes whatever happened."""
     with orders, evidence, acting("runner"):
         async for order in orders:
             runner = _Runner(order, evidence, exchange)
             how: HowEnded = Failure(FailureKind.ABORTED)
-            with order.scope:
-                how = await runner.attempt()
+            with order.scope, take(order.request_ref) as lease:
+                how = await runner.attempt(lease)
             await evidence.send(End(order.n, how, runner.target))
 
 
@@ -86,7 +90,7 @@ class _Runner:
             total=exchange.deadline,
         )
 
-    async def attempt(self) -> HowEnded:
+    async def attempt(self, lease: Lease) -> HowEnded:
         """Waits for a place at one of the targets, and makes the attempt there."""
         exchange = self._exchange
         by_name = {
@@ -101,31 +105,32 @@ class _Runner:
             self.target = by_name[name]
             exchange.attempts += 1
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
-            return await self._watched(exchange.targets[self.target])
+            return await self._watched(exchange.targets[self.target], lease)
 
-    async def _watched(self, target: Target) -> HowEnded:
+    async def _watched(self, target: Target, lease: Lease) -> HowEnded:
         """The attempt; its provider's health hears of the end, whatever it is."""
         how: HowEnded = Failure(FailureKind.ABORTED)
         began = trio.current_time()
         try:
-            how = await self._under_clocks(target)
+            how = await self._under_clocks(target, lease)
         finally:
             target.health.end(how, trio.current_time(), began=began)
         return how
 
-    async def _under_clocks(self, target: Target) -> HowEnded:
+    async def _under_clocks(self, target: Target, lease: Lease) -> HowEnded:
         """The attempt, ended by whichever clock runs out first."""
         how: HowEnded | None = None
         self._arm(self._clocks.connect(trio.current_time()))
         with self._scope, self._exchange.budget.reserve(0) as held:
-            how = await self._open(target, held)
+            how = await self._open(target, lease, held)
         return how if how is not None else self._clocks.ran_out()
 
-    async def _open(self, target: Target, held: Reservation) -> HowEnded:
+    async def _open(self, target: Target, lease: Lease, held: Reservation) -> HowEnded:
         try:
             async with target.provider.attempt(
-                self._request(target), on_connected=self._connected
+                self._request(target, lease), on_connected=self._connected
             ) as response:
+                lease.release()  # it was written, and what follows is read
                 self._arm(self._clocks.head(trio.current_time()))
                 if not 200 <= response.status < 300:
                     return await self._refused(response)
@@ -135,9 +140,9 @@ class _Runner:
         except BudgetExceeded:
             return self._clocks.fault(Failure(FailureKind.BUDGET))
 
-    def _request(self, target: Target) -> UpstreamRequest:
+    def _request(self, target: Target, lease: Lease) -> UpstreamRequest:
         snapshot, door = self._exchange.snapshot, self._exchange.door
-        body, size = bind_model(snapshot.body, snapshot.request.model_at, target.model)
+        body, size = bind_segments(lease.segments, lease.model_at, target.model)
         accept = b"text/event-stream" if snapshot.request.stream else b"application/json"
         headers = [
             (b"content-type", door.content_type),

@@ -14,6 +14,7 @@ from actors.attempt import AttemptOrder
 from actors.context import Exchange
 from actors.evaluator import Reports
 from actors.probe import acting
+from actors.rebuilder import Rebuilder
 from gate.events import Complete, Ended, Success, Terminal, Violation, Wire
 from gate.failure import Failure
 from gate.observe import What
@@ -28,6 +29,7 @@ async def run(
     reports: trio.MemoryReceiveChannel[Reports],
     wire: trio.MemorySendChannel[Wire],
     exchange: Exchange,
+    rebuilder: Rebuilder,
     *,
     sent: Callable[[], None],
 ) -> None:
@@ -48,7 +50,9 @@ async def run(
                 break
             health = exchange.targets[decision.targets[0]].health
             with health.probing(trio.current_time()):
-                ended = await _attempt(orders, reports, exchange, decision, len(history))
+                order = await _order(rebuilder, exchange, decision, len(history))
+                await orders.send(order)
+                ended = await _end_of(order, reports, exchange)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 await wire.send(Success(ended.facts, exchange.attempts))
@@ -56,6 +60,7 @@ async def run(
             released = ended.released
             history.append(Attempted(ended.target, ended.how, trio.current_time()))
         sent()
+        await rebuilder.aclose()
 
 
 def _situation(exchange: Exchange, *, released: bool) -> Situation:
@@ -72,28 +77,32 @@ def _situation(exchange: Exchange, *, released: bool) -> Situation:
     )
 
 
-async def _attempt(
-    orders: trio.MemorySendChannel[AttemptOrder],
-    reports: trio.MemoryReceiveChannel[Reports],
-    exchange: Exchange,
-    decision: Next,
-    before: int,
-) -> Ended:
-    """Carries out one decision; how the attempt ended, a violation before its own end."""
-    plan = RecoveryPlan(exchange.refs.plan(), Exact(), decision.targets, decision.wait_seconds)
+async def _order(
+    rebuilder: Rebuilder, exchange: Exchange, decision: Next, before: int
+) -> AttemptOrder:
+    """A decision as the order to carry it out, with the body that the attempt is to send; after the pause that it asks for."""
+    refs = exchange.refs
+    plan = RecoveryPlan(refs.plan(), Exact(refs.snapshot), decision.targets, decision.wait_seconds)
     if before:
         exchange.pool.retries.take(trio.current_time())
         exchange.note(What.PLAN, attempt=before, code="exact", count=before)
         await trio.sleep(plan.wait_seconds)
-    n = exchange.refs.attempt()
-    scope = trio.CancelScope()
-    await orders.send(AttemptOrder(n, plan.targets, scope, decision.last))
-    violation: Failure | None = None
+    draft = await rebuilder.rebuild(refs.snapshot, plan)
+    return AttemptOrder(
+        refs.attempt(), draft.request_ref, plan.targets, trio.CancelScope(), decision.last
+    )
+
+
+async def _end_of(
+    order: AttemptOrder, reports: trio.MemoryReceiveChannel[Reports], exchange: Exchange
+) -> Ended:
+    """How the attempt ended; a violation counts before its own end."""
+    n, violation = order.n, None
     while True:
         report = await reports.receive()
         if isinstance(report, Violation):
             violation = report.failure
-            scope.cancel()
+            order.scope.cancel()
             continue
         how = violation or report.how
         code = how.code if isinstance(how, Failure) else "complete"

@@ -4,16 +4,17 @@
       wire reservation               what may be out of the evaluator's hands
         outer nursery                ingress, sink
           snapshot                   the only owner of its reservation
-            inner nursery            attempt runner, evaluator, recovery coordinator
+            rebuilder                waits for rebuilds in flight when it is left
+              inner nursery          attempt runner, evaluator, recovery coordinator
 
-Leaving the inner nursery closes the attempt's connection, then the snapshot's bytes go back: all while the sink may still be writing, or stuck. The
+Leaving the inner nursery closes the attempt's connection, then the rebuilder closes, then the snapshot's bytes go back: all while the sink may still be writing, or stuck. The
 terminal is sent here if the coordinator did not: at the drain's end, or when an actor died.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,7 @@ from actors.context import Door, Ending, Exchange, Gateway
 from actors.dispatch import Place
 from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
+from actors.rebuilder import Rebuilder, open_rebuilder
 from actors.sink import Written
 from gate.budget import MemoryBudget, Reservation
 from gate.envelope import refusal
@@ -37,6 +39,7 @@ from gate.refs import ExchangeId, Refs
 
 __all__ = ["run_exchange"]
 
+ENDPOINT: Final = "/v1/chat/completions"
 MODE: Final = "normalized"  # of the response; a tunnel would be "passthrough"
 EVIDENCE_BATCHES_MAX: Final = 2
 Task = Callable[[], Awaitable[None]]
@@ -115,11 +118,12 @@ class _Supervisor:
                         if isinstance(admitted, Terminal):
                             terminal = admitted
                         else:
-                            actors = _inner_actors(admitted, releases, self._sent)
                             outer.start_soon(self._watch(releases.clone(), admitted, leave))
-                            async with trio.open_nursery() as inner:
-                                for actor in actors:
-                                    inner.start_soon(actor)
+                            async with self._rebuilder(admitted) as rebuilder:
+                                actors = _inner_actors(admitted, rebuilder, releases, self._sent)
+                                async with trio.open_nursery() as inner:
+                                    for actor in actors:
+                                        inner.start_soon(actor)
                     except* (trio.BrokenResourceError, trio.EndOfChannel) as group:
                         # Whoever was at the other end ended a step earlier, and says why; or nobody does.
                         self._silent = group
@@ -171,6 +175,11 @@ class _Supervisor:
             ready_at=ready_at,
         )
         return exchange
+
+    def _rebuilder(self, exchange: Exchange) -> AbstractAsyncContextManager[Rebuilder]:
+        return open_rebuilder(
+            exchange.snapshot, exchange.budget, endpoint=ENDPOINT, refs=exchange.refs
+        )
 
     def _sink(
         self, wire: trio.MemoryReceiveChannel[Wire], results: trio.MemorySendChannel[Written]
@@ -268,7 +277,10 @@ class _Supervisor:
 
 
 def _inner_actors(
-    exchange: Exchange, releases: trio.MemorySendChannel[Wire], sent: Callable[[], None]
+    exchange: Exchange,
+    rebuilder: Rebuilder,
+    releases: trio.MemorySendChannel[Wire],
+    sent: Callable[[], None],
 ) -> list[Task]:
     """The three actors of the inner nursery, each with its own ends of the channels between them."""
     send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
@@ -284,7 +296,15 @@ def _inner_actors(
         make_filters=lambda: make_filters(pool.filters, choices=request.choices),
     )
     return [
-        partial(attempt.run, orders, send_evidence, exchange),
+        partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),
         partial(evaluator.run, evidence, releases.clone(), send_reports, exchange, judge),
-        partial(coordinator.run, send_orders, reports, releases.clone(), exchange, sent=sent),
+        partial(
+            coordinator.run,
+            send_orders,
+            reports,
+            releases.clone(),
+            exchange,
+            rebuilder,
+            sent=sent,
+        ),
     ]

@@ -6,23 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gate.splice import Member, replace_member
+from gate.splice import Member
 
-__all__ = ["bind_model", "bind_segments"]
-
-
-def bind_model(
-    body: bytes, model_at: Member, model: str
-) -> tuple[Sequence[bytes | memoryview], int]:
-    """Slices of `body` for the provider's `model`, and their length in bytes. Nothing else changes, and nothing is copied."""
-    slices = replace_member(body, model_at, msgspec.json.encode(model))
-    return slices, sum(len(piece) for piece in slices)
+__all__ = ["bind_segments"]
 
 
 def bind_segments(
     segments: Sequence[bytes], model_at: Member, model: str
 ) -> tuple[Sequence[bytes | memoryview], int]:
-    """The same for a body that is in several parts; `model_at` counts over all of them, and its value may lie in more than one."""
+    """Slices of a body, in one part or several, for the provider's `model`, and their length in bytes. Nothing else changes, and nothing is copied.
+
+    `model_at` counts over all the parts, and its value may lie in more than one.
+    """
     value = msgspec.json.encode(model)
     slices: list[bytes | memoryview] = []
     offset = 0

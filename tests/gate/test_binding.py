@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.binding import bind_model, bind_segments
+from gate.binding import bind_segments
 from gate.ingress import read_chat_request
 
 BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"}],"x":1,"x":2 }\n'
@@ -16,7 +17,7 @@ BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"
 
 def bound(body: bytes, model: str) -> bytes:
     """The body as the provider gets it; the announced length is the real one."""
-    slices, size = bind_model(body, read_chat_request(body, depth_max=64).model_at, model)
+    slices, size = bind_segments([body], read_chat_request(body, depth_max=64).model_at, model)
     whole = b"".join(slices)
     assert len(whole) == size
     return whole
@@ -38,7 +39,7 @@ def test_only_the_value_of_the_top_level_model_changes(model: str, written: byte
 
 def test_binding_copies_nothing() -> None:
     """The slices look into the caller's body, so a large one costs no second copy."""
-    slices, _ = bind_model(BODY, read_chat_request(BODY, depth_max=64).model_at, "m")
+    slices, _ = bind_segments([BODY], read_chat_request(BODY, depth_max=64).model_at, "m")
     views = [piece for piece in slices if isinstance(piece, memoryview)]
     assert [view.obj is BODY for view in views] == [True, True]
 
@@ -71,11 +72,13 @@ def test_all_other_bytes_are_kept_in_any_body(
     assert json.loads(result) == {**members, "model": model}
 
 
-@given(st.lists(st.integers(0, len(BODY)), max_size=4), st.sampled_from(["m", "a-much-longer-name"]))
+@given(
+    st.lists(st.integers(0, len(BODY)), max_size=4), st.sampled_from(["m", "a-much-longer-name"])
+)
 def test_a_body_in_parts_is_bound_as_one_in_one_piece(cuts: list[int], model: str) -> None:
     """Wherever it is cut, also within the value; no part is empty and none is a copy."""
     edges = [0, *sorted(cuts), len(BODY)]
-    parts = [BODY[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    parts = [BODY[start:end] for start, end in itertools.pairwise(edges)]
     slices, size = bind_segments(parts, read_chat_request(BODY, depth_max=64).model_at, model)
     assert b"".join(slices) == bound(BODY, model)
     assert size == len(bound(BODY, model))
