@@ -79,7 +79,7 @@ e2e: $(READY)  ## against a real llama.cpp server
 	ops/e2e/llamacpp.sh
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere
-	$(BIN)/pytest tests/e2e/test_corpus.py --corpus=full
+	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py --corpus=full
 
 audit: $(READY)  ## known vulnerabilities in what is installed
 	$(BIN)/pip-audit --skip-editable
