@@ -97,8 +97,8 @@ class App:
             message = "no configuration: set TIDEGATE_CONFIG or OPENAI_BASE_URL"
             await send({"type": "lifespan.startup.failed", "message": message})
             return
-        with self._log(loaded) as log, contained(log.connection_failed):
-            self._warn(loaded, log)
+        with self._log(loaded) as log, contained(log.connection_failed) as known:
+            self._warn(loaded, log, known_server=known)
             async with AsyncExitStack() as opened:
                 try:
                     gateway = await opened.enter_async_context(open_gateway(loaded, log))
@@ -118,11 +118,15 @@ class App:
         form = loaded.config.observe.log
         return open_log(form, lines_max=limits.observations_max, out=self._log_out)
 
-    def _warn(self, loaded: Loaded, log: LogSink) -> None:
+    def _warn(self, loaded: Loaded, log: LogSink, *, known_server: bool) -> None:
         log.say("info", "configuration", source=loaded.source)
         paths = inactive(loaded.raw)
         if paths:
             log.say("warning", "not active yet: " + ", ".join(paths))
+        if not known_server:
+            log.say(
+                "warning", "this release of Hypercorn is not known: connections are not kept apart"
+            )
         if not self._owns_listener:
             log.say(
                 "warning",

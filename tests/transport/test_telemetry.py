@@ -135,6 +135,18 @@ def test_a_bug_is_logged_by_its_places() -> None:
     assert "secret" not in out.getvalue()
 
 
+def test_a_connection_that_failed_is_logged_by_its_places() -> None:
+    """A warning: the server's doing, or its caller's; the text may quote what the caller sent."""
+    out = io.StringIO()
+    with open_log("json", lines_max=10, out=out) as log:
+        log.connection_failed(ExceptionGroup("secret", [caught(ValueError("secret"))]))
+    [line] = lines(out)
+    assert (line["event"], line["level"]) == ("connection_failed", "warning")
+    [place] = line["errors"]
+    assert place.startswith("ValueError at ")
+    assert "secret" not in out.getvalue()
+
+
 def test_lines_beyond_the_queue_are_dropped_and_counted() -> None:
     """Nobody waits for the log."""
     out = io.StringIO()
