@@ -2,8 +2,8 @@
 
     open -> rebuilds in flight -> closed
 
-A rebuild holds a patch and a reservation while it copies a large body slice by slice; that is all it ever awaits. `aclose` therefore waits, shielded, and
-what it waits for is bounded. Nothing here sees a header of the caller or a credential of a provider.
+A rebuild holds a patch while it looks once whether it was cancelled, and a reservation too while it copies a large body slice by slice; that is all it awaits.
+`aclose` therefore waits, shielded, and what it waits for is bounded. Nothing here sees a header of the caller or a credential of a provider.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Rebuilder:
         """Refuses new rebuilds at once, waits for those in flight, and then gives back every body and patch that nobody took."""
         self._closed = True
         # Shielded: a rebuild in flight still holds its patch and its reservation, and would use the stores after their close.
-        # Bounded by: exchange_bytes_max, because a rebuild in flight awaits nothing but the copies of its slices.
+        # Bounded by: exchange_bytes_max, because a rebuild in flight awaits one turn of the loop and the copies of its slices.
         with trio.CancelScope(shield=True):
             while self._in_flight:
                 if self._let_go.is_set():
@@ -127,7 +127,7 @@ class Rebuilder:
         """The patch goes back at this block's end, and the output's reservation too unless a lease has it."""
         with self.patches.take(directive) as patch, ExitStack() as held:
             self._used.add(plan.plan_id)
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await trio.lowlevel.checkpoint()
             splice = plan_patched(self._snapshot, patch)
             reservation = held.enter_context(reserve_rebuild(self._budget, splice.output_bytes))
             segments = await self._made(splice)

@@ -158,9 +158,10 @@ def _cursor_of(directive: Patched) -> Cursor | None:
 def _json(value: object) -> bytes:
     """JSON bytes of one value."""
     try:
-        if isinstance(value, bytes):
-            check_json(value)
-            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            raw = bytes(value)
+            check_json(raw)
+            return raw
         return msgspec.json.encode(value)
-    except (RequestRefused, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (RequestRefused, TypeError, ValueError, RecursionError) as error:
         raise PatchInvalid("value") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +86,7 @@ def test_every_member_of_the_top_level_is_kept_with_its_place() -> None:
 def test_what_says_nothing_new_changes_nothing(name: str, value: str) -> None:
     """Null is absent, and what the gate does not read is the provider's to judge."""
     plain, request = read(BODY), read(with_member(name, value))
-    assert request == plain
+    assert msgspec.structs.replace(request, members=plain.members) == plain
 
 
 def test_a_request_needs_what_its_members_name() -> None:
