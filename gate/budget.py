@@ -6,12 +6,13 @@ a reservation is released exactly once, by its one owner. An exchange's budget d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 from gate.errors import BudgetExceeded
 
-__all__ = ["MemoryBudget", "Reservation"]
+__all__ = ["Held", "MemoryBudget", "Reservation"]
 
 
 class MemoryBudget:
@@ -50,8 +51,27 @@ class MemoryBudget:
         return f"MemoryBudget({self.scope}, used={self.used}, peak={self.peak}, max={self.bytes_max}, open={self.open_reservations})"
 
 
-class Reservation:
-    """Bytes that belong to one owner until `release`; as a context manager it releases at the block's end."""
+class Held(ABC):
+    """What belongs to one owner until `release`; as a context manager it releases at the block's end."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Lets go, once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Reservation(Held):
+    """Bytes of a budget."""
 
     def __init__(self, budget: MemoryBudget, size: int) -> None:
         self._budget: MemoryBudget | None = budget
@@ -81,17 +101,6 @@ class Reservation:
         budget._give(self.size)
         budget.open_reservations -= 1
         self.size = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
     def __repr__(self) -> str:
         return f"Reservation({self.size}, {'open' if self._budget else 'released'})"

@@ -7,12 +7,11 @@ credential. It holds a reservation of its size, which is released exactly once, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import TracebackType
-from typing import Self, assert_never
+from typing import assert_never
 
 import msgspec
 
-from gate.budget import MemoryBudget, Reservation
+from gate.budget import Held, MemoryBudget, Reservation
 from gate.errors import (
     BudgetExceeded,
     PatchDuplicate,
@@ -32,7 +31,7 @@ Patched = Continuation | SchemaRepair
 """The directives that need a patch."""
 
 
-class Patch:
+class Patch(Held):
     """New values by member name, the primary one first, and names to remove; owned by whoever took it, until `release`."""
 
     def __init__(
@@ -46,17 +45,6 @@ class Patch:
         """Lets go of the values, then of their bytes. A second release is a bug."""
         self.values = {}
         self._reservation.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
     def __repr__(self) -> str:
         return f"Patch({sorted(self.values)}, {self._reservation.size} bytes)"

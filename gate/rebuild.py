@@ -6,12 +6,11 @@ A body is planned first, reserved second and produced third. Each one is built f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
-from gate.budget import MemoryBudget, Reservation
+from gate.budget import Held, MemoryBudget, Reservation
 from gate.errors import (
     EndpointUnsupported,
     LeaseDuplicate,
@@ -72,7 +71,7 @@ class RebuiltDraft(msgspec.Struct, frozen=True):
     family: str = FAMILY
 
 
-class Lease:
+class Lease(Held):
     """The bytes of one request under their reservation, until `release`. `model_at`: where `model` stands in them, as in one piece.
 
     As a context manager it releases at the block's end what was not released before.
@@ -105,15 +104,7 @@ class Lease:
         if self._reservation is not None:
             self._reservation.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not self.released:
             self.release()
 

@@ -185,12 +185,6 @@ def elements_of(data: bytes, start: int) -> tuple[tuple[int, int], ...]:
     return scan_elements(data, depth_max=len(data) + 1, start=start, elements_max=len(data) + 1)
 
 
-def replace_member(body: bytes, member: Member, value: bytes) -> tuple[memoryview | bytes, ...]:
-    """Slices whose concatenation is `body` with the value of `member` replaced; `body` is not copied."""
-    view = memoryview(body)
-    return (view[: member.value_start], value, view[member.value_end :])
-
-
 def apply_edits(body: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
     """`body` with each (start, end, replacement) done.
 

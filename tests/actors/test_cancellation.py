@@ -6,7 +6,6 @@ the two lies everything that a task does at once.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -44,6 +43,7 @@ from tests.doubles import (
     text,
     thought,
 )
+from tests.stepping import Striker, seed_scheduler
 
 SEEDS: Final = (0, 1)
 BIG: Final = "x" * 30_000  # one frame of it is more than a piece
@@ -107,35 +107,6 @@ class Run:
 Strike = Callable[[Run], None]
 
 
-class Striker(trio.abc.Instrument):
-    """Strikes at the k-th step that is counted."""
-
-    def __init__(self, run: Run, strike: Strike, step: int) -> None:
-        self._run = run
-        self._strike = strike
-        self._left = step
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._count()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._count()
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._run.struck_at = trio.current_time()
-            self._strike(self._run)
-
-
-def seed_scheduler(seed: int) -> None:
-    """Makes the order of tasks that may run a function of `seed`. The only use of trio's private names: its own tests do the same."""
-    names = vars(importlib.import_module("trio._core._run"))
-    assert {"_ALLOW_DETERMINISTIC_SCHEDULING", "_r"} <= names.keys(), "trio has renamed its seams"
-    names["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-    names["_r"].seed(seed)
-
-
 def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run:
     """The scenario with a strike at this step; raises where a task is left, or where the instrument was thrown out for an error of its own."""
     records = Records()
@@ -146,7 +117,12 @@ def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run
         scenario.caller(),
         records,
     )
-    striker = Striker(run, strike, step)
+
+    def struck() -> None:
+        run.struck_at = trio.current_time()
+        strike(run)
+
+    striker = Striker(struck, step)
 
     async def rival(number: int) -> None:
         run.rivals.append(await run_exchange(door(f"rival-{number}"), RecordingCaller(), run.gate))

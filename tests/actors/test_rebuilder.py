@@ -38,7 +38,7 @@ from gate.ingress import IngressSnapshot, read_chat_request
 from gate.patches import Patch, Patched, PatchStore
 from gate.plan import Continuation, Cursor, Directive, Exact, RecoveryPlan, SchemaRepair
 from gate.refs import ExchangeId, PlanId, Refs, SnapshotRef
-from tests.actors.test_cancellation import seed_scheduler
+from tests.stepping import Striker, seed_scheduler
 
 CHAT: Final = "/v1/chat/completions"
 SNAPSHOT: Final = SnapshotRef("ex-1.snapshot")
@@ -535,6 +535,11 @@ class Crowd:
         await self.desk.rebuilder.aclose()
         self._check(f"closer {number}")
 
+    def strike(self, name: str) -> None:
+        """Cancels one of the scopes."""
+        self.struck = True
+        self.scopes[name].cancel()
+
     def _check(self, who: str) -> None:
         """At the very return of a close: nothing in flight, and no byte but those that were taken before."""
         if "in_flight=0" not in repr(self.desk.rebuilder):
@@ -545,27 +550,6 @@ class Crowd:
             self.found.append(f"{who}: a patch is left")
 
 
-class Striker(trio.abc.Instrument):
-    """Cancels one scope of the crowd at the k-th beginning or end of a task's step."""
-
-    def __init__(self, crowd: Crowd, name: str, step: int) -> None:
-        self._crowd = crowd
-        self._name = name
-        self._left = step
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._count()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._count()
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._crowd.struck = True
-            self._crowd.scopes[self._name].cancel()
-
-
 def explore(name: str, seed: int) -> Iterator[Crowd]:
     """One run for each step at which the scope of that name may be cancelled."""
     for step in itertools.count(1):
@@ -574,7 +558,7 @@ def explore(name: str, seed: int) -> Iterator[Crowd]:
         trio.run(
             crowd.main,
             clock=trio.testing.MockClock(autojump_threshold=0),
-            instruments=[Striker(crowd, name, step)],
+            instruments=[Striker(partial(crowd.strike, name), step)],
         )
         if not crowd.struck:
             assert step > 50, "it has hardly begun"
