@@ -62,8 +62,8 @@ def serve_command(
 ) -> None:
     """Run the gateway.
 
-    Without --config: $TIDEGATE_CONFIG, else ./tidegate.toml, else the provider at $OPENAI_BASE_URL (key: $OPENAI_API_KEY), else an embedded
-    demo provider.
+    Without --config: $TIDEGATE_CONFIG, else ./tidegate.toml, else the provider at
+    $OPENAI_BASE_URL (key: $OPENAI_API_KEY), else an embedded demo provider.
     """
     server: dict[str, object] = {}
     if bind is not None:
