@@ -1,25 +1,33 @@
 """What one caller's connection can do to the others: nothing.
 
-Two gaps of Hypercorn's trio worker are closed here, for as long as the block is entered. An exception in the handling of one connection (a path that is not
+Gaps of Hypercorn's trio worker are closed here, for as long as the block is entered. An exception in the handling of one connection (a path that is not
 ASCII under HTTP/2, a bad `HTTP2-Settings`, a web socket that speaks too early) would leave its task and end the whole server; it ends that
 connection, and is reported. And while bytes of a next request wait behind the one being served, the worker does not read, so that a caller
 who leaves would not be missed before the next write; its socket is looked at meanwhile. (One who has sent more than the socket buffers
-hold is missed only where it resets: its end is queued behind bytes that nobody takes.)
+hold is missed only where it resets: its end is queued behind bytes that nobody takes.) And an answer under HTTP/2 that is given up in the middle
+would leave its stream open without a word, and what was written but not sent in memory for as long as the connection lives; the stream is reset. Nor does a window that is closed hold a writer
+back there: the buffer would grow without end, and no write would ever be found to be stuck; the writer waits for the buffer to fall.
 """
 
 from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, Final
 
 import trio
+from h2.errors import ErrorCodes
+from h2.exceptions import ProtocolError
 from hypercorn.events import Closed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import StreamClosed
+from hypercorn.protocol.h2 import BUFFER_LOW_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import EventWrapper
+from priority.priority import MissingStreamError
 
 from transport.quick_send import KNOWN_RELEASES
 
@@ -40,7 +48,14 @@ def contained(
         yield False
         return
     server: Any = TCPServer
-    run, read_data = server.run, server._read_data
+    http2: Any = H2Protocol
+    buffer: Any = StreamBuffer
+    run, read_data, stream_send, pop = (
+        server.run,
+        server._read_data,
+        http2.stream_send,
+        buffer.pop,
+    )
 
     async def run_alone(self: TCPServer) -> None:
         try:
@@ -57,11 +72,44 @@ def contained(
         except _HungUp:
             await self.protocol.handle(Closed())
 
+    async def stream_send_or_reset(self: H2Protocol, event: StreamEvent) -> None:
+        if isinstance(event, StreamClosed):
+            await _reset_unless_whole(self, event.stream_id)
+        await stream_send(self, event)
+
     server.run, server._read_data = run_alone, read_watched
+    http2.stream_send, buffer.pop = stream_send_or_reset, _pop
     try:
         yield True
     finally:
         server.run, server._read_data = run, read_data
+        http2.stream_send, buffer.pop = stream_send, pop
+
+
+async def _pop(self: StreamBuffer, max_length: int) -> bytes:
+    """The next bytes that may be sent, which may be none. The writer goes on when little is left, not when little was taken."""
+    inner: Any = self
+    taken = bytes(self.buffer[:max_length])
+    del self.buffer[:max_length]
+    if len(self.buffer) < BUFFER_LOW_WATER:
+        await inner._paused.set()
+    if not self.buffer:
+        await inner._is_empty.set()
+    return taken
+
+
+async def _reset_unless_whole(protocol: H2Protocol, stream_id: int) -> None:
+    """The application is done with a stream: one whose end it has not written is reset (RFC 9113 §5.4.2), and its buffer let go."""
+    buffer: Any = protocol.stream_buffers.get(stream_id)
+    if buffer is None or buffer._complete:
+        return
+    with suppress(ProtocolError):  # the caller may have reset it, or closed the connection
+        protocol.connection.reset_stream(stream_id, error_code=ErrorCodes.INTERNAL_ERROR)
+    await buffer.close()
+    with suppress(MissingStreamError):
+        protocol.priority.unblock(stream_id)  # so that the sending task forgets it
+    await protocol.has_data.set()
+    await protocol._flush()
 
 
 class _HungUp(Exception):

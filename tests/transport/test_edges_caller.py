@@ -18,7 +18,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 
 from ops.provider import RunningProvider, running_provider
-from ops.provider_script import Pace, Script
+from ops.provider_script import Attempt, Ending, Pace, Repeat, Script, Write
 from tests.assembly import read_stream
 from tests.transport.edge import (
     CHAT,
@@ -403,6 +403,7 @@ class Http2:
         self.connection.initiate_connection()
         self.status = b""
         self.body = b""
+        self.resets: list[int] = []
 
     async def ask(self) -> int:
         """Sends a chat request; the number of its stream."""
@@ -429,7 +430,9 @@ class Http2:
                 self.connection.acknowledge_received_data(
                     event.flow_controlled_length, event.stream_id
                 )
-            over = over or isinstance(event, h2.events.StreamEnded)
+            elif isinstance(event, h2.events.StreamReset):
+                self.resets.append(event.stream_id)
+            over = over or isinstance(event, h2.events.StreamEnded | h2.events.StreamReset)
         await self.flush()
         return over
 
@@ -468,3 +471,42 @@ async def test_a_reset_of_an_http_2_stream_lets_the_provider_go(tmp_path: Path, 
             await provider.stats.wait_until(lambda: provider.open_connections == 0)
         assert provider.closed_early[0].time - left <= 0.1
         await settled(edge)
+
+
+async def test_a_caller_over_http_2_that_never_reads_on_is_left(tmp_path: Path) -> None:
+    """Its window never grows, so not a byte is unacknowledged and the kernel sees nothing; its next stream is served."""
+    tables = "[server]\ncaller_write_seconds = 0.3"
+    chunk = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (
+        b"word " * 50
+    )
+    long = Attempt((Repeat(chunk, 100_000), Ending.CLOSE))
+    last = (
+        b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"In."},"finish_reason":"stop"}]}'
+    )
+    short = Attempt((Write(last + b"\n\ndata: [DONE]\n\n"), Ending.CLOSE))
+    out = io.StringIO()
+    async with running_provider(Script(attempts=(long, short))) as provider:
+        path = write_config(tmp_path, provider.base_url, tables=tables)
+        async with running_edge(path, log_out=out) as edge, await edge.connect() as stream:
+            caller = Http2(stream)
+            stuck = await caller.ask()
+            began = trio.current_time()
+            await provider.stats.wait_until(lambda: len(provider.requests) == 1)
+            with trio.fail_after(3):
+                await edge.gateway.open.wait_empty()
+                await provider.stats.wait_until(lambda: provider.open_connections == 0)
+            assert 0.3 <= trio.current_time() - began <= 1.5
+            assert edge.gateway.budget.used == 0
+            caller.connection.increment_flow_control_window(2**20)
+            with trio.fail_after(2):
+                while not await caller.read():
+                    pass
+            assert caller.resets == [stuck]
+            caller.body = b""
+            await caller.ask()
+            with trio.fail_after(2):
+                while not await caller.read():
+                    pass
+            assert read_stream(caller.body).clean
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["code"] for line in lines if "framing" in line] == ["caller_too_slow"]
