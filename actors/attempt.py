@@ -46,7 +46,8 @@ Evidence = Head | Batch | End
 class AttemptOrder:
     """Make attempt `n`, with the rebuilt request `request_ref`, at the first of `targets` (indexes into the exchange's targets) that has room.
 
-    `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow.
+    `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow. `continues`: it goes on with the
+    answer of the one before.
     """
 
     n: int
@@ -54,6 +55,7 @@ class AttemptOrder:
     targets: Sequence[int]
     scope: trio.CancelScope
     last: bool
+    continues: bool = False
 
 
 async def run(
@@ -188,7 +190,7 @@ class _Runner:
             return Failure(FailureKind.UNUSABLE, response.status)
         n = self._order.n
         self._exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
-        await self._send(Head(n, self.target, response.status))
+        await self._send(Head(n, self.target, response.status, self._order.continues))
         return await self._read(response, reader, held)
 
     async def _read(

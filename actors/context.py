@@ -11,7 +11,8 @@ from actors.dispatch import Dispatch, Place
 from actors.ports import Headers, Provider
 from actors.world import World
 from gate.budget import MemoryBudget, Reservation
-from gate.config import LimitsConfig, RouteConfig
+from gate.config import LimitsConfig, Prefill, RouteConfig
+from gate.continuable import Continuable
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot
 from gate.observe import Observation, Probe, What
@@ -23,7 +24,7 @@ __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Ta
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's."""
+    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's; `prefill`: how it is told to go on."""
 
     provider_name: str
     provider: Provider
@@ -31,6 +32,7 @@ class Target:
     priority: int
     capabilities: frozenset[str]
     health: ProviderHealth
+    prefill: Prefill = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class Exchange:
     world: World
     probe: Probe
     ready_at: float
+    endpoint: str
+    continuable: Continuable | None = None  # None: no attempt can go on with another's answer
     attempts: int = 0  # made so far; one that found no place at a provider was none
 
     @property

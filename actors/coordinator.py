@@ -6,8 +6,9 @@ out only after the end of the last one was reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import msgspec
 import trio
 
 from actors.attempt import AttemptOrder
@@ -15,10 +16,13 @@ from actors.context import Exchange
 from actors.evaluator import Reports
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
-from gate.events import Complete, Ended, Success, Terminal, Violation, Wire
+from gate.dialects import can_continue, continuation_item, flags, lowered
+from gate.errors import RebuildOverflow
+from gate.events import Complete, Ended, Resume, Success, Terminal, Violation, Wire
 from gate.failure import Failure
 from gate.observe import What
-from gate.plan import Exact, RecoveryPlan
+from gate.patches import Appended
+from gate.plan import Continuation, Directive, DirectiveKind, Exact, RecoveryPlan
 from gate.recovery import Attempted, GiveUp, Next, Situation, decide
 
 __all__ = ["run"]
@@ -35,62 +39,128 @@ async def run(
 ) -> None:
     """Ends when the terminal was sent; `sent` is called, synchronously, when it has been."""
     with orders, reports, wire, acting("coordinator"):
-        history: list[Attempted] = []
-        released = 0
+        recovery = _Recovery(exchange, rebuilder)
         while True:
-            decision = decide(history, _situation(exchange, released=bool(released)))
+            decision = recovery.decide()
             if isinstance(decision, GiveUp):
                 exchange.note(
                     What.GIVE_UP,
                     code=decision.why.value,
                     status=decision.error.status,
-                    count=len(history),
+                    count=len(recovery.history),
                 )
                 await wire.send(Terminal(decision.error, exchange.attempts))
                 break
             health = exchange.targets[decision.targets[0]].health
             with health.probing(trio.current_time()):
-                order = await _order(rebuilder, exchange, decision, len(history))
+                order = await recovery.order(decision)
+                if order is None:
+                    continue
                 await orders.send(order)
                 ended = await _end_of(order, reports, exchange)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 await wire.send(Success(ended.facts, exchange.attempts))
                 break
-            released = ended.released
-            history.append(Attempted(ended.target, ended.how, trio.current_time()))
+            recovery.failed(decision, ended, ended.how)
         sent()
         await rebuilder.aclose()
 
 
-def _situation(exchange: Exchange, *, released: bool) -> Situation:
-    now = trio.current_time()
-    return Situation(
-        priorities=tuple(target.priority for target in exchange.targets),
-        released=released,
-        now=now,
-        deadline=min(exchange.deadline, exchange.dispatch.drain_ends),
-        draw=exchange.world.draw(),
-        recovery=exchange.pool.route.recovery,
-        waits=tuple(target.health.wait_seconds(now) for target in exchange.targets),
-        retries_left=exchange.pool.retries.left(now),
-    )
+class _Recovery:
+    """The attempt history of one exchange, and what the next decision depends on."""
 
+    def __init__(self, exchange: Exchange, rebuilder: Rebuilder) -> None:
+        self.history: list[Attempted] = []
+        self._exchange = exchange
+        self._rebuilder = rebuilder
+        self._paid = 0  # further attempts that the retry budget was charged for
+        self._released = False
+        self._resume: Resume | None = None
+        self._barred: set[DirectiveKind] = set()
+        self._dialects = tuple(
+            target.prefill if can_continue(target.prefill, exchange.endpoint) else "none"
+            for target in exchange.targets
+        )
 
-async def _order(
-    rebuilder: Rebuilder, exchange: Exchange, decision: Next, before: int
-) -> AttemptOrder:
-    """A decision as the order to carry it out, with the body that the attempt is to send; after the pause that it asks for."""
-    refs = exchange.refs
-    plan = RecoveryPlan(refs.plan(), Exact(refs.snapshot), decision.targets, decision.wait_seconds)
-    if before:
-        exchange.pool.retries.take(trio.current_time())
-        exchange.note(What.PLAN, attempt=before, code="exact", count=before)
-        await trio.sleep(plan.wait_seconds)
-    draft = await rebuilder.rebuild(refs.snapshot, plan)
-    return AttemptOrder(
-        refs.attempt(), draft.request_ref, plan.targets, trio.CancelScope(), decision.last
-    )
+    def decide(self) -> Next | GiveUp:
+        """What comes next, as things stand now."""
+        exchange, now = self._exchange, trio.current_time()
+        situation = Situation(
+            priorities=tuple(target.priority for target in exchange.targets),
+            released=self._released,
+            now=now,
+            deadline=min(exchange.deadline, exchange.dispatch.drain_ends),
+            draw=exchange.world.draw(),
+            recovery=exchange.pool.route.recovery,
+            waits=tuple(target.health.wait_seconds(now) for target in exchange.targets),
+            retries_left=exchange.pool.retries.left(now),
+            dialects=self._dialects,
+            resume=self._resume,
+            ceiling_left=self._ceilings() is not None,
+            barred=frozenset(self._barred),
+        )
+        return decide(self.history, situation)
+
+    def failed(self, decision: Next, ended: Ended, failure: Failure) -> None:
+        """An attempt of this decision has ended so."""
+        self._released = bool(ended.released)
+        self._resume = ended.resume
+        self.history.append(
+            Attempted(ended.target, failure, trio.current_time(), decision.directive)
+        )
+
+    async def order(self, decision: Next) -> AttemptOrder | None:
+        """A decision as the order to carry it out, with the body that the attempt is to send; after the pause that it asks for.
+
+        None where memory has no room for the body: then there is no such plan in this exchange.
+        """
+        exchange, refs, before = self._exchange, self._exchange.refs, len(self.history)
+        try:
+            directive = self._directive(decision)
+            plan = RecoveryPlan(refs.plan(), directive, decision.targets, decision.wait_seconds)
+            if before > self._paid:
+                self._paid = before
+                exchange.pool.retries.take(trio.current_time())
+            if before:
+                exchange.note(
+                    What.PLAN, attempt=before, code=decision.directive.value, count=before
+                )
+                await trio.sleep(plan.wait_seconds)
+            draft = await self._rebuilder.rebuild(refs.snapshot, plan)
+        except RebuildOverflow as error:
+            exchange.note(What.PLAN, attempt=before, code=error.public_code, count=before)
+            self._barred.add(decision.directive)
+            return None
+        continues = decision.directive is DirectiveKind.CONTINUATION
+        scope = trio.CancelScope()
+        return AttemptOrder(
+            refs.attempt(), draft.request_ref, plan.targets, scope, decision.last, continues
+        )
+
+    def _directive(self, decision: Next) -> Directive:
+        """The directive, with its patch in the rebuilder's store where it needs one. Raises `RebuildOverflow`."""
+        snapshot_ref = self._exchange.refs.snapshot
+        if decision.directive is DirectiveKind.EXACT:
+            return Exact(snapshot_ref)
+        resume, ceilings = self._resume, self._ceilings()
+        assert resume is not None, "a continuation has a resume point"
+        assert ceilings is not None, "and tokens left"
+        dialect, endpoint = self._dialects[decision.targets[0]], self._exchange.endpoint
+        directive = Continuation(snapshot_ref, resume.cursor)
+        self._rebuilder.patches.put(
+            directive,
+            Appended(continuation_item(dialect, endpoint, resume.text)),
+            siblings={**flags(dialect, endpoint), **ceilings},
+        )
+        return directive
+
+    def _ceilings(self) -> Mapping[str, bytes] | None:
+        """The caller's ceilings less what has been produced; None where nothing is left."""
+        continuable, resume = self._exchange.continuable, self._resume
+        if continuable is None or resume is None:
+            return {}
+        return lowered(continuable.ceilings, resume.produced)
 
 
 async def _end_of(
@@ -108,4 +178,4 @@ async def _end_of(
         code = how.code if isinstance(how, Failure) else "complete"
         name = exchange.targets[report.target].provider_name if report.target >= 0 else ""
         exchange.note(What.ATTEMPT_ENDED, attempt=n, code=code, provider=name)
-        return Ended(n, how, report.target, report.released, report.facts)
+        return msgspec.structs.replace(report, how=how)

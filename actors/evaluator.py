@@ -63,8 +63,7 @@ async def run(
                 case End():
                     await evaluator.end(item)
                 case Head():
-                    judge.begin()
-                    evaluator.condemned = False
+                    evaluator.head(item)
                 case Waited():
                     await evaluator.tick()
                 case _:
@@ -109,7 +108,17 @@ class _Evaluator:
         # A sink that writes a JSON object keeps what it gets until the terminal, under the exchange's reservation.
         self._streams = exchange.snapshot.request.stream
         self._started = False
+        self._seam_noted = False
         self._n = 0  # the attempt whose frames are held
+
+    def head(self, head: Head) -> None:
+        """An attempt has begun to answer."""
+        self.condemned = False
+        self._seam_noted = False
+        if head.continues:
+            self._judge.go_on()
+        else:
+            self._judge.begin()
 
     async def batch(self, batch: Batch) -> None:
         """What one read brought."""
@@ -122,28 +131,31 @@ class _Evaluator:
         released: list[Frame] = []
         if failure is None:
             released, failure = self._judge.take(batch.frames, batch.received_at)
-        held = self._judge.tail.ledger_bytes
-        if failure is None and held > self._held.size:
-            failure = self._grow(held)
+        if failure is None and self._judge.ledger_bytes > self._held.size:
+            failure = self._account()
+        self._note_seam(batch.n)
         if released:
             await self._release(batch.n, released)
         if failure is not None:
             await self._condemn(batch.n, failure)
-        elif held != self._held.size:
-            self._held.resize(held)
+        elif self._judge.ledger_bytes != self._held.size:
+            self._account()
 
     async def tick(self) -> None:
         """Time has passed: what was held for it may go."""
         frames = self._judge.tick(trio.current_time())
         if frames:
             await self._release(self._n, frames)
-        self._held.resize(self._judge.tail.ledger_bytes)
+        self._account()
 
     async def end(self, end: End) -> None:
         """The attempt's end: everything held goes, or nothing."""
         how, judge = end.how, self._judge
-        if isinstance(how, Complete) and not self.condemned:
+        if isinstance(how, Failure):
+            judge.fail(how)
+        elif not self.condemned:
             released, failure = judge.finish(how)
+            self._note_seam(end.n)
             if failure is not None:
                 await self._condemn(end.n, failure)
             else:
@@ -152,9 +164,11 @@ class _Evaluator:
         facts = judge.facts
         if facts is not None:
             self._note_finishes(end.n, how, facts)
-        judge.drop()
-        self._held.resize(0)
-        await self._reports.send(Ended(end.n, how, end.target, judge.tail.released, facts))
+            judge.drop()
+        self._account()
+        await self._reports.send(
+            Ended(end.n, how, end.target, judge.tail.released, facts, judge.resume)
+        )
 
     def _note_finishes(self, n: int, how: HowEnded, facts: Facts) -> None:
         """What an operator may want to know of an odd ending that was taken for a good one."""
@@ -165,10 +179,24 @@ class _Evaluator:
 
     async def _condemn(self, n: int, failure: Failure) -> None:
         self.condemned = True
-        self._judge.drop()
-        self._held.resize(0)
+        self._judge.fail(failure)
+        self._account()
         self._exchange.note(What.VIOLATION, attempt=n, code=failure.code)
         await self._reports.send(Violation(n, failure))
+
+    def _note_seam(self, n: int) -> None:
+        """How a continuation met what was there, once."""
+        kind = self._judge.seam_kind
+        if kind is not None and not self._seam_noted:
+            self._seam_noted = True
+            self._exchange.note(What.SEAM, attempt=n, code=kind.value)
+
+    def _account(self) -> Failure | None:
+        """Makes the reservation what is kept; where there is no room for that, what only a continuation would need goes first."""
+        failure = self._grow(self._judge.ledger_bytes)
+        if failure is not None and self._judge.forget():
+            failure = self._grow(self._judge.ledger_bytes)
+        return failure
 
     def _grow(self, size: int) -> Failure | None:
         try:

@@ -13,7 +13,7 @@ terminal is sent here if the coordinator did not: at the drain's end, or when an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import Final
@@ -22,13 +22,15 @@ import trio
 
 from actors import attempt, coordinator, evaluator, ingress, sink
 from actors.attempt import AttemptOrder, Evidence
-from actors.context import Door, Ending, Exchange, Gateway
+from actors.context import Door, Ending, Exchange, Gateway, Pool, Target
 from actors.dispatch import Place
 from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
 from actors.rebuilder import Rebuilder, open_rebuilder
 from actors.sink import Written
 from gate.budget import MemoryBudget, Reservation
+from gate.continuable import read_continuable
+from gate.dialects import can_continue
 from gate.envelope import refusal
 from gate.events import Intake, Refused, Terminal, Wire
 from gate.filters.builtin import make_filters
@@ -159,6 +161,7 @@ class _Supervisor:
         gateway = self._gateway
         pool.retries.admit(ready_at)
         targets = [target for target in pool.targets if request.needs <= target.capabilities]
+        goes_on = _may_continue(pool, targets, request)
         exchange = self._admitted_as = Exchange(
             refs=Refs(ExchangeId(self._door.exchange)),
             pool=pool,
@@ -173,6 +176,8 @@ class _Supervisor:
             world=gateway.world,
             probe=gateway.probe,
             ready_at=ready_at,
+            endpoint=ENDPOINT,
+            continuable=read_continuable(snapshot.body, request, ENDPOINT) if goes_on else None,
         )
         return exchange
 
@@ -276,6 +281,12 @@ class _Supervisor:
         )
 
 
+def _may_continue(pool: Pool, targets: Sequence[Target], request: ChatRequest) -> bool:
+    """Whether route and targets allow that an attempt goes on with another's answer; one that is written whole at its end never needs to."""
+    able = any(can_continue(target.prefill, ENDPOINT) for target in targets)
+    return able and request.stream and pool.route.recovery.continuation != "off"
+
+
 def _inner_actors(
     exchange: Exchange,
     rebuilder: Rebuilder,
@@ -293,6 +304,8 @@ def _inner_actors(
         held_bytes_max=exchange.limits.held_bytes_max,
         choices=request.choices,
         reasoning_field=pool.route.reasoning_field,
+        continuable=exchange.continuable,
+        seam_chars=pool.route.recovery.seam_chars,
         make_filters=lambda: make_filters(pool.filters, choices=request.choices),
     )
     return [

@@ -13,6 +13,7 @@ import msgspec
 
 from gate.envelope import PublicError
 from gate.failure import Failure
+from gate.plan import Cursor
 
 __all__ = [
     "AudioDelta",
@@ -37,6 +38,7 @@ __all__ = [
     "RefusalDelta",
     "Refused",
     "Release",
+    "Resume",
     "RoleDelta",
     "Shape",
     "Start",
@@ -195,11 +197,12 @@ Intake: TypeAlias = Ready | Refused | Gone
 
 
 class Head(msgspec.Struct, frozen=True):
-    """An attempt was admitted by `target` and answered with a 2xx."""
+    """An attempt was admitted by `target` and answered with a 2xx. `continues`: it goes on with the answer of the one before."""
 
     n: int
     target: int
     status: int
+    continues: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -221,6 +224,21 @@ class End(msgspec.Struct, frozen=True):
 # reports: evaluator -> coordinator
 
 
+class Resume(msgspec.Struct, frozen=True):
+    """Where and with what an answer may go on. `text`: all of it before the cursor, raw; `held`: whether some of that nobody has seen yet.
+
+    `produced`: the completion tokens that were spent on it, as reported or, where nothing was, one for each frame of text.
+    """
+
+    cursor: Cursor
+    text: str
+    held: bool
+    produced: int
+
+    def __repr__(self) -> str:
+        return f"Resume({self.cursor}, {self.produced} tokens)"
+
+
 class Violation(msgspec.Struct, frozen=True):
     """A gating filter, or a limit, condemned attempt `n`; its `Ended` still follows."""
 
@@ -229,13 +247,14 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Attempt `n` is over. `released` frames of the exchange have gone to the sink; `facts` where it is complete."""
+    """Attempt `n` is over. `released` frames of the exchange have gone to the sink; `facts` where it is complete, `resume` where another may go on from it."""
 
     n: int
     how: HowEnded
     target: int
     released: int
     facts: Facts | None = None
+    resume: Resume | None = None
 
 
 # wire: evaluator, coordinator, exchange -> sink

@@ -51,6 +51,9 @@ class FailureKind(Enum):
     MALFORMED = "malformed_event"
     EMPTY = "empty_answer"
     FAILED_FINISH = "failed_finish"  # a finish reason that says failure
+    REPETITION = "repetition_loop"
+    RESTARTED = "continuation_restarted"  # a continuation that began the answer anew
+    DENIED = "content_denied"  # by a filter whose route wants no further attempt
     TOTAL = "total_timeout"
     STREAM_LIMIT = "stream_limit"
     HELD_LIMIT = "held_limit"

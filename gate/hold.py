@@ -21,9 +21,11 @@ __all__ = ["Hold"]
 
 
 class Hold:
-    """One attempt's hold. `streams`: the caller's framing lets frames go before the terminal. Times in seconds, positions of frames."""
+    """One attempt's hold. `streams`: the caller's framing lets frames go before the terminal; `opened`: the stream has begun. Times in seconds, positions of frames."""
 
-    def __init__(self, config: HoldConfig, *, streams: bool, released: int) -> None:
+    def __init__(
+        self, config: HoldConfig, *, streams: bool, released: int, opened: bool = False
+    ) -> None:
         windowed = config.mode == "window"
         self._everything = config.mode == "buffered" or not streams
         self._tail_chars = config.tail_chars if windowed else 0
@@ -31,7 +33,7 @@ class Hold:
         self._opening = Opening(chars=config.opening_chars, reasoning=config.reasoning == "release")
         self._opening_seconds = config.opening_ms / 1000
         self._begun_at: float | None = None  # when the first answer content had passed
-        self._open = False
+        self._open = opened
         self._counted = released  # the opening has seen the frames before this position
         self._chars = 0  # answer text so far
         self._young: deque[tuple[int, float]] = deque()  # (answer text up to it, arrival) per frame

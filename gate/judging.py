@@ -1,7 +1,7 @@
 """Judging one exchange's evidence: mend, let every filter judge, and say which frames may go. Pure; the evaluator carries it out.
 
-What is released has passed every gating filter and the route's hold policy (`gate.hold`). A condemned attempt is dead: what still comes of it is dropped. Times are
-passed in.
+What is released has passed every gating filter and the route's hold policy (`gate.hold`). A condemned attempt is dead: what still comes of it is dropped, and so are its
+frames, but for those before the resume point where another attempt may go on from there. That one's frames wait until the seam is judged. Times are passed in.
 """
 
 from __future__ import annotations
@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from gate.config import HoldConfig
-from gate.events import Complete, Facts, Frame, Identity
+from gate.continuable import Continuable
+from gate.events import Complete, Facts, Frame, Identity, Resume
 from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, Passed, Verdict, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
+from gate.recovery import continues
+from gate.seam import Seam, SeamKind
+from gate.transcript import Transcript
+from gate.usage import Share, joined_usage
 
 __all__ = ["Judge", "Judged"]
 
@@ -27,6 +34,7 @@ class Judge:
     """The judgement over all attempts of one exchange, one attempt at a time.
 
     `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for. `make_filters` gives fresh filters for an attempt.
+    `continuable`: what the request says where an answer may be continued, None where it may not; `seam_chars` are held until a seam is judged.
     """
 
     def __init__(
@@ -37,84 +45,185 @@ class Judge:
         held_bytes_max: int,
         choices: int = 1,
         reasoning_field: str = "reasoning_content",
+        continuable: Continuable | None = None,
+        seam_chars: int = 64,
         make_filters: Callable[[], Sequence[Filter]],
     ) -> None:
         self.tail = EvidenceTail()
         self.facts: Facts | None = None
+        self.resume: Resume | None = None  # after a failure: where another attempt may go on
+        self.seam_kind: SeamKind | None = None  # of this attempt, once it is known
         self._hold = hold
         self._streams = streams
         self._let_go = False  # the cap was reached under over_cap = "release"
         self._held_bytes_max = held_bytes_max
         self._choices = choices
         self._reasoning_field = reasoning_field
+        self._seam_chars = seam_chars
         self._make_filters = make_filters
+        self._transcript = Transcript(continuable.stops) if continuable is not None else None
+        self._shares: list[Share] = []
+        self._identity: Identity | None = None
         self._begin()
 
     @property
     def identity(self) -> Identity | None:
-        """The provider's id for the attempt, as far as it is known."""
-        return self._mender.identity
+        """The provider's id for the first attempt of the answer, as far as it is known."""
+        return self._identity or self._mender.identity
 
-    def _begin(self) -> None:
-        self._mender = ChatMender(choices=self._choices, reasoning_field=self._reasoning_field)
+    @property
+    def ledger_bytes(self) -> int:
+        """Everything that is kept."""
+        kept = self.tail.ledger_bytes
+        if self._transcript is not None:
+            kept += self._transcript.ledger_bytes
+        if self._seam is not None:
+            kept += self._seam.ledger_bytes
+        if self.resume is not None:
+            kept += self.resume.text.__sizeof__()
+        return kept
+
+    def _begin(self, *, going_on: bool = False) -> None:
+        released = self.tail.released
+        self._mender = ChatMender(
+            choices=self._choices,
+            reasoning_field=self._reasoning_field,
+            roles=frozenset({0}) if going_on else frozenset(),
+        )
         self._filters = self._make_filters()
-        self._passed = self.tail.released
-        self._policy = Hold(self._hold, streams=self._streams, released=self.tail.released)
+        self._passed = released
+        opened = going_on and released > 0
+        self._policy = Hold(self._hold, streams=self._streams, released=released, opened=opened)
+        self._seam: Seam | None = None
+        self._kept: list[Frame] = []  # of former attempts, not judged with this one's yet
+        self._failed = False
+        self.seam_kind = None
         if self._let_go:
             self._policy.let_go()
 
     def begin(self) -> None:
-        """A new attempt: what is left of the former one is forgotten."""
+        """An attempt that begins the answer: what is left of the former one is forgotten."""
         self.drop()
+        self._shares.clear()
         self._begin()
 
+    def go_on(self) -> None:
+        """An attempt that goes on from the resume point. What is held before it stays, and waits with the new frames until the seam is judged."""
+        assert self.resume is not None, "something is kept to go on from"
+        self._begin(going_on=True)
+        for each in self._filters:
+            each.prime(self._transcript.text if self._transcript is not None else "")
+        self._kept = self.tail.between(self.tail.released, self.tail.newest)
+        self._seam = Seam(self.resume.text, seam_chars=self._seam_chars)
+
     def drop(self) -> None:
-        """The attempt failed or was condemned."""
+        """Nothing that is held is ever released."""
         self.tail.drop()
         self.facts = None
+        self.resume = None
+
+    def forget(self) -> bool:
+        """There is no room for what a continuation needs: from now on there is none. Whether that gave something back."""
+        if self._transcript is None:
+            return False
+        self._transcript = None
+        if self._failed:
+            self.drop()
+        return True
 
     def take(self, frames: list[Frame], now: float) -> Judged:
         """Frames that arrived -> the frames to release now, and the failure that condemns the attempt after that, if one does."""
         mended = self._mender.mend(frames)
-        if not mended:
-            return [], None
-        position = self.tail.newest
-        self.tail.extend(mended)
-        verdicts = [(each, each.observe(mended, position)) for each in self._filters]
-        failure = self._judged(verdicts)
+        if self._seam is not None:
+            mended = self._seamed(self._seam.feed(mended))
+        failure = self._judge(mended, now)
         if failure is not None:
             return [], failure
-        self._policy.arrived(mended, now)
         released = self.tick(now)
-        if self.tail.held_bytes <= self._held_bytes_max:
-            return released, None
-        if self._hold.over_cap == "release" and self._streams:
+        if self._over and self._hold.over_cap == "release" and self._streams:
             self._let_go = True
             self._policy.let_go()
             released += self.tick(now)
-        over = self.tail.held_bytes > self._held_bytes_max
-        return released, Failure(FailureKind.HELD_LIMIT) if over else None
+        return released, Failure(FailureKind.HELD_LIMIT) if self._over else None
 
     def tick(self, now: float) -> list[Frame]:
         """The frames to release by now, by what has been judged."""
-        return self.tail.release(self._policy.limit(self.tail, self._passed, now))
+        if self._waits:
+            return []
+        limit = self._policy.limit(self.tail, self._passed, now)
+        if limit == self.tail.newest > self.tail.released and self._holds_newest():
+            limit -= 1
+        return self._release(limit)
 
     def wake(self) -> float | None:
         """When `tick` may release something although nothing arrived; None: never."""
-        return self._policy.wake() if len(self.tail) else None
+        return None if self._waits or not len(self.tail) else self._policy.wake()
 
     def finish(self, end: Complete) -> Judged:
         """The attempt is complete -> everything that is held, or nothing and the failure that its whole shows."""
-        frames, self.facts = self._mender.finish(end)
-        position = self.tail.newest
+        frames, facts = self._mender.finish(end)
+        if self._seam is not None:
+            frames = self._seamed([*self._seam.feed(frames), *self._seam.finish()])
+        if self._shares:
+            usage = joined_usage(self._shares, facts.usage)
+            facts = msgspec.structs.replace(facts, usage=usage)
+        self.facts = facts
+        failure = self._judge(frames, None) or self._judged(
+            [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
+        )
+        return ([], failure) if failure is not None else (self._release(self.tail.newest), None)
+
+    def fail(self, failure: Failure) -> None:
+        """The attempt failed or was condemned: its frames go, but for those that another attempt may go on from."""
+        if self._failed:
+            return  # and so did the one before it, that left what is here
+        self._failed = True
+        self.facts = None
+        if self._seam is not None:
+            return  # nothing of it has joined what is kept
+        resume = self._resume_point(failure)
+        if resume is None:
+            self.drop()
+            return
+        earlier = sum(share.frames for share in self._shares)
+        if resume.produced > earlier:
+            self._shares.append(Share(self._mender.usage, resume.produced - earlier))
+        self._identity = self.identity
+        self.tail.truncate(resume.cursor.position)
+        spent = sum(share.completion_tokens for share in self._shares)
+        self.resume = msgspec.structs.replace(resume, produced=spent)
+
+    def _resume_point(self, failure: Failure) -> Resume | None:
+        released = self.tail.released
+        if self._transcript is None or not continues(failure.kind, released=bool(released)):
+            return None
+        held = self.tail.between(released, self.tail.newest)
+        return self._transcript.resume(held, self._passed - released, released=released)
+
+    def _seamed(self, frames: list[Frame]) -> list[Frame]:
+        """What the seam lets through; it has done its work once it is judged."""
+        if self._seam is not None and self._seam.kind is not None:
+            self.seam_kind = self._seam.kind
+            if self.seam_kind is not SeamKind.RESTARTED:
+                self._seam = None
+        return frames
+
+    def _judge(self, frames: list[Frame], now: float | None) -> Failure | None:
+        """Frames that follow, behind those that are kept of former attempts. `now`: when they came, None at the end."""
+        if self.seam_kind is SeamKind.RESTARTED:
+            return Failure(FailureKind.RESTARTED)
+        if self._seam is not None:
+            return None
+        kept, self._kept = self._kept, []
+        batch = [*kept, *frames] if kept else frames
+        if not batch:
+            return None
+        position = self.tail.newest - len(kept)
         self.tail.extend(frames)
-        facts = self.facts
-        verdicts = [(each, each.observe(frames, position)) for each in self._filters if frames]
-        verdicts += [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
-        failure = self._judged(verdicts)
-        if failure is not None:
-            return [], failure
-        return self.tail.release(self.tail.newest), None
+        failure = self._judged([(each, each.observe(batch, position)) for each in self._filters])
+        if failure is None and now is not None:
+            self._policy.arrived(batch, now)
+        return failure
 
     def _judged(self, verdicts: Sequence[tuple[Filter, Verdict]]) -> Failure | None:
         """What the gating filters say together; one that only observes holds and condemns nothing."""
@@ -123,4 +232,28 @@ class Judge:
         if isinstance(verdict, Passed):
             self._passed = verdict.position
             return None
+        # Nobody passes anything of this attempt any more: what was good of it is what another may go on from.
+        good = min(each.position for each in gating)
+        self._passed = min(max(good, self.tail.released), self.tail.newest)
         return verdict.failure
+
+    @property
+    def _waits(self) -> bool:
+        """Nothing is released: an attempt has failed, or the seam behind it is not judged yet."""
+        return self._failed or self._seam is not None
+
+    @property
+    def _over(self) -> bool:
+        """More is held than may be."""
+        seam = self._seam.held_bytes if self._seam is not None else 0
+        return self.tail.held_bytes + seam > self._held_bytes_max
+
+    def _holds_newest(self) -> bool:
+        """Whether the newest frame stays, because nobody could go on behind it."""
+        return self._transcript is not None and self._transcript.holds_back(self.tail.last)
+
+    def _release(self, position: int) -> list[Frame]:
+        frames = self.tail.release(position)
+        if self._transcript is not None:
+            self._transcript.add(frames)
+        return frames

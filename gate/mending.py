@@ -33,8 +33,9 @@ from gate.events import (
 from gate.loose_json import encoded, integer, items, paired, tolerant_object
 from gate.openai import decode_object, finish_reason
 from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
+from gate.usage import merge_usage
 
-__all__ = ["ChatMender", "merge_usage"]
+__all__ = ["ChatMender"]
 
 _TEXTS: Final[Mapping[str, type[TextDelta | ReasoningDelta | RefusalDelta]]] = {
     "content": TextDelta,
@@ -58,10 +59,14 @@ Edit = tuple[int, int, bytes]
 
 
 class ChatMender:
-    """Mends one attempt's frames in order, and keeps its closing facts and its identity."""
+    """Mends one attempt's frames in order, and keeps its closing facts and its identity. `roles`: choices whose role was said before it."""
 
     def __init__(
-        self, *, choices: int = CHOICES_MAX, reasoning_field: str = "reasoning_content"
+        self,
+        *,
+        choices: int = CHOICES_MAX,
+        reasoning_field: str = "reasoning_content",
+        roles: frozenset[int] = frozenset(),
     ) -> None:
         self._choices = choices
         self.identity: Identity | None = None
@@ -69,7 +74,7 @@ class ChatMender:
         # What concerns no step here: reasoning under the name that is written anyway.
         fine = Mend.REASONING if reasoning_field == "reasoning" else Mend.REASONING_CONTENT
         self._concerns = ~fine.value
-        self._roles: set[int] = set()
+        self._roles = set(roles)
         self._halves: dict[tuple[int, str], str] = {}
         self._finishes: dict[int, FinishFact] = {}
         self._usage: list[bytes] = []
@@ -87,16 +92,20 @@ class ChatMender:
                 mended += self._mend(frame)
         return mended
 
+    @property
+    def usage(self) -> bytes:
+        """What the attempt has reported so far: a JSON object, or nothing."""
+        return self._usage[0] if len(self._usage) == 1 else merge_usage(self._usage)
+
     def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
         """The frames that were still held, and the facts of a complete attempt."""
         alone, self._halves = self._halves, {}
         frames = self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
-        usage = self._usage[0] if len(self._usage) == 1 else merge_usage(self._usage)
         # A choice that nobody asked for has no ending of its own to tell.
         finishes = tuple(fact for fact in self._finishes.values() if fact.choice < self._choices)
-        facts = Facts(finishes, usage, self._usage_members, frozenset(self._roles))
+        facts = Facts(finishes, self.usage, self._usage_members, frozenset(self._roles))
         return frames, facts
 
     def _ordinary(self, frame: Frame) -> bool:
@@ -165,7 +174,9 @@ class ChatMender:
             )
             data = apply_edits(frame.data, sorted(edits))
             frame = Frame(data, events, frame.size)
-        yield frame
+        # Whoever wants to go on behind this frame has to know that half a character is missing.
+        torn = Mend.TEXT.value if self._halves else 0
+        yield frame if frame.mend == torn else msgspec.structs.replace(frame, mend=torn)
 
     # ---- steps 1 and 2: encode anew -----------------------------------------------------------------
 
@@ -296,24 +307,6 @@ class ChatMender:
 
     def _finished_now(self, frame: Frame) -> bool:
         return any(isinstance(event, Finish) for event in frame.events)
-
-
-def merge_usage(reports: list[bytes]) -> bytes:
-    """One usage object of several: member by member the later value wins, nothing is added up; null says nothing."""
-    merged: dict[str, Any] = {}
-    for report in reports:
-        value = tolerant_object(report)
-        if value is not None:
-            _merge(merged, value)
-    return encoded(merged) if merged else b""
-
-
-def _merge(into: dict[str, Any], value: dict[str, Any]) -> None:
-    for name, item in value.items():
-        if isinstance(item, dict) and isinstance(into.get(name), dict):
-            _merge(into[name], item)
-        elif item is not None or name not in into:
-            into[name] = item
 
 
 def _says(raw: bytes) -> bool:

@@ -23,6 +23,7 @@ class What(Enum):
     ATTEMPT_ENDED = "attempt_ended"
     VIOLATION = "violation"
     PLAN = "plan"
+    SEAM = "seam"
     GIVE_UP = "give_up"
     FINISH_UNKNOWN = "finish_unknown"
     FINISH_MISSING = "finish_missing"

@@ -25,29 +25,45 @@ from gate.ingress import check_json
 from gate.plan import Continuation, Cursor, SchemaRepair
 from gate.refs import is_stable_token
 
-__all__ = ["Patch", "PatchStore", "Patched", "reserve_rebuild"]
+__all__ = ["Appended", "Patch", "PatchStore", "Patched", "reserve_rebuild"]
 
 Patched = Continuation | SchemaRepair
 """The directives that need a patch."""
 
 
+class Appended(msgspec.Struct, frozen=True):
+    """A value of the primary member, an array: the caller's own items as they are, and this one, JSON, behind them. Nothing of the caller's is copied."""
+
+    item: bytes
+
+    def __repr__(self) -> str:
+        return f"Appended({len(self.item)} bytes)"
+
+
 class Patch(Held):
-    """New values by member name, the primary one first, and names to remove; owned by whoever took it, until `release`."""
+    """New values by member name, items to append, and names to remove; owned by whoever took it, until `release`."""
 
     def __init__(
-        self, values: Mapping[str, bytes], remove: Collection[str], reservation: Reservation
+        self,
+        values: Mapping[str, bytes],
+        remove: Collection[str],
+        reservation: Reservation,
+        *,
+        appended: Mapping[str, bytes],
     ) -> None:
         self.values = values
         self.remove = remove
+        self.appended = appended
         self._reservation = reservation
 
     def release(self) -> None:
         """Lets go of the values, then of their bytes. A second release is a bug."""
-        self.values = {}
+        self.values = self.appended = {}
         self._reservation.release()
 
     def __repr__(self) -> str:
-        return f"Patch({sorted(self.values)}, {self._reservation.size} bytes)"
+        names = sorted([*self.values, *self.appended])
+        return f"Patch({names}, {self._reservation.size} bytes)"
 
 
 class PatchStore:
@@ -70,7 +86,7 @@ class PatchStore:
         siblings: Mapping[str, object] | None = None,
         remove: Collection[str] = (),
     ) -> None:
-        """Keeps the patch of a plan with this directive. Bytes are JSON already, and kept byte for byte; anything else is encoded, once.
+        """Keeps the patch of a plan with this directive. Bytes are JSON already, and kept byte for byte; so is an item to append; anything else is encoded, once.
 
         Raises, in this order: `PatchInvalid` for the key, the cursor, a value; `StoreClosed`; `PatchDuplicate`; `RebuildOverflow`.
         """
@@ -82,13 +98,16 @@ class PatchStore:
         if cursor is not None and not cursor.valid:
             raise PatchInvalid("cursor")
         given = {self._primary: value, **(siblings or {})}
-        values = {name: _json(each) for name, each in given.items()}
+        items = {name: each.item for name, each in given.items() if isinstance(each, Appended)}
+        appended = {name: _json(item) for name, item in items.items()}
+        values = {name: _json(each) for name, each in given.items() if name not in items}
         if self._closed:
             raise StoreClosed
         if key in self._patches:
             raise PatchDuplicate
-        reservation = reserve_rebuild(self._budget, sum(map(len, values.values())))
-        self._patches[key] = cursor, Patch(values, tuple(remove), reservation)
+        size = sum(map(len, (*values.values(), *appended.values())))
+        reservation = reserve_rebuild(self._budget, size)
+        self._patches[key] = cursor, Patch(values, tuple(remove), reservation, appended=appended)
 
     def take(self, directive: Patched) -> Patch:
         """The patch of this directive, which the caller releases; its key is free again. Raises `StoreClosed`, `PatchUnavailable`."""

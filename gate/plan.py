@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import assert_never
 
 import msgspec
 
 from gate.refs import PlanId, SnapshotRef, is_stable_token
 
-__all__ = ["Continuation", "Cursor", "Directive", "Exact", "RecoveryPlan", "SchemaRepair"]
+__all__ = [
+    "Continuation",
+    "Cursor",
+    "Directive",
+    "DirectiveKind",
+    "Exact",
+    "RecoveryPlan",
+    "SchemaRepair",
+]
+
+
+class DirectiveKind(Enum):
+    """What a directive asks for; the value is a stable token."""
+
+    EXACT = "exact"
+    CONTINUATION = "continuation"
+    SCHEMA = "schema"
 
 
 class Cursor(msgspec.Struct, frozen=True):

@@ -175,7 +175,13 @@ def exact_lease(snapshot: IngressSnapshot) -> Lease:
 
 def plan_patched(snapshot: IngressSnapshot, patch: Patch) -> SplicePlan:
     """The caller's bytes with the patch's values in their places."""
-    return plan_splice(snapshot.body, snapshot.request.members, patch.values, remove=patch.remove)
+    return plan_splice(
+        snapshot.body,
+        snapshot.request.members,
+        patch.values,
+        remove=patch.remove,
+        appended=patch.appended,
+    )
 
 
 def slices(segment: memoryview | bytes) -> Iterator[memoryview | bytes]:

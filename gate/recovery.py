@@ -1,57 +1,117 @@
 """The recovery decision: (history, positions, limits, time, draw) -> a plan, or giving up. Pure; the coordinator carries it out.
 
-    failure                                             nothing released              something released
-    408/409/429/5xx, or an in-band error like it        exact: same target, then next in-stream error
-    connect, reset, timeouts, stall, cut, malformed,    exact: next target            in-stream error
-      missing terminal, empty, unusable answer
-    the provider's 401/403, 404, context length,        next target where the route   -
-      content filter                                      falls back on it, else answer
-    other 4xx                                           answer                        -
-    a limit of ours, deadline, drain                    error                         in-stream error
+`TABLE` says per kind of failure which steps are tried, in order, as long as nothing was released and after something was:
 
-The first attempt is a decision too: history is empty.
+    same          the same target again, after its pause and so often in a row as the route says
+    fresh         a target that this exchange has not asked yet
+    next          the next target; once all have failed the round begins anew, after a pause
+    fall_back     another target, where the route falls back on this answer
+    continue      the answer goes on behind the resume point, at a target that can be told to
+    continue_held the same, only where the seam lies in text that nobody has seen
+    repair        the same target is told what was wrong, in another request
+
+An attempt whose request was ours (a continuation, a repair) and that is refused with a 4xx is a failure of that plan and of nothing else: what came before it decides
+again, without that target for such a plan. The first attempt is a decision too: history is empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gate.config import RecoveryConfig
+from gate.config import Prefill, RecoveryConfig
 from gate.envelope import PublicError, public_error
+from gate.events import Resume
 from gate.failure import Failure, FailureKind
 from gate.health import RETRY_AFTER_PATIENCE_SECONDS
+from gate.plan import DirectiveKind
 
-__all__ = ["Attempted", "GiveUp", "Next", "Situation", "Why", "decide", "last_error"]
+__all__ = [
+    "TABLE",
+    "Attempted",
+    "GiveUp",
+    "Next",
+    "Row",
+    "Situation",
+    "Step",
+    "Why",
+    "continues",
+    "decide",
+    "last_error",
+]
 
 BACKOFF_SECONDS_MAX: Final = 8.0  # a caller waits for each of them
 
-# Failures after which the same target may be asked again, once it has had its pause.
-_SAME_FIRST: Final = frozenset({FailureKind.UNAVAILABLE, FailureKind.RATE_LIMITED})
-# Answers: another target is asked only where the route falls back on them.
-_ANSWERS: Final = {
+
+class Step(Enum):
+    """One thing that may be tried; the value is what the table in the documents calls it."""
+
+    SAME = "same"
+    FRESH = "fresh"
+    NEXT = "next"
+    FALL_BACK = "fall_back"
+    CONTINUE = "continue"
+    CONTINUE_HELD = "continue_held"
+    REPAIR = "repair"
+
+
+class Row(NamedTuple):
+    """What is tried after one kind of failure, in order."""
+
+    unreleased: tuple[Step, ...] = ()
+    released: tuple[Step, ...] = ()
+
+
+_FAULT: Final = Row((Step.NEXT,), (Step.CONTINUE,))
+_BUSY: Final = Row((Step.SAME, Step.NEXT), (Step.CONTINUE,))
+_ANSWER: Final = Row((Step.FALL_BACK,))
+_INVALID: Final = Row((Step.REPAIR, Step.NEXT))
+_FINAL: Final = Row()
+
+TABLE: Final[Mapping[FailureKind, Row]] = {
+    FailureKind.CONNECT: _FAULT,
+    FailureKind.RESET: _FAULT,
+    FailureKind.UNAVAILABLE: _BUSY,
+    FailureKind.RATE_LIMITED: _BUSY,
+    FailureKind.AUTH: _ANSWER,
+    FailureKind.NOT_FOUND: _ANSWER,
+    FailureKind.CONTEXT_LENGTH: _ANSWER,
+    FailureKind.CONTENT_FILTER: _ANSWER,
+    FailureKind.REFUSED: _ANSWER,
+    FailureKind.UNUSABLE: _FAULT,
+    FailureKind.NO_HEADERS: _FAULT,
+    FailureKind.NO_PROGRESS: _FAULT,
+    FailureKind.STALL: _FAULT,
+    FailureKind.JSON_LATE: _FAULT,
+    FailureKind.CUT: _FAULT,
+    FailureKind.MISSING_TERMINAL: _FAULT,
+    FailureKind.MALFORMED: _FAULT,
+    FailureKind.EMPTY: _FAULT,
+    FailureKind.FAILED_FINISH: _FAULT,
+    # A model that goes round in circles may do so again: another one first, then from before the loop.
+    FailureKind.REPETITION: Row((Step.FRESH, Step.CONTINUE_HELD, Step.NEXT), (Step.CONTINUE_HELD,)),
+    FailureKind.RESTARTED: _FAULT,
+    FailureKind.DENIED: _FINAL,
+    FailureKind.TOTAL: _FINAL,
+    FailureKind.STREAM_LIMIT: _FINAL,
+    FailureKind.HELD_LIMIT: _FINAL,
+    FailureKind.FILTER_UNAVAILABLE: _FINAL,
+    FailureKind.QUEUE: _FINAL,
+    FailureKind.NO_TARGET: _FINAL,
+    FailureKind.BUDGET: _FINAL,
+    FailureKind.ABORTED: _FINAL,
+}
+
+# What `fallback_on` calls an answer; one without a name here is never asked for elsewhere.
+_FALLBACKS: Final = {
     FailureKind.AUTH: "auth",
     FailureKind.NOT_FOUND: "not_found",
     FailureKind.CONTEXT_LENGTH: "context_length",
     FailureKind.CONTENT_FILTER: "content_filter",
-    FailureKind.REFUSED: "",
 }
-# Reasons that no further attempt can mend.
-_FINAL: Final = frozenset(
-    {
-        FailureKind.TOTAL,
-        FailureKind.STREAM_LIMIT,
-        FailureKind.HELD_LIMIT,
-        FailureKind.FILTER_UNAVAILABLE,
-        FailureKind.QUEUE,
-        FailureKind.NO_TARGET,
-        FailureKind.BUDGET,
-        FailureKind.ABORTED,
-    }
-)
 
 
 class Why(Enum):
@@ -60,6 +120,10 @@ class Why(Enum):
     ANSWER = "answer"
     FINAL = "final"
     RELEASED = "released"
+    NO_RESUME = "no_resume_point"
+    CEILING = "continuation_ceiling"
+    REPAIRS = "schema_repairs"
+    MEMORY = "plan_memory"
     ATTEMPTS = "attempts"
     TARGETS = "targets"
     TIME = "time"
@@ -72,6 +136,14 @@ class Attempted(msgspec.Struct, frozen=True):
     target: int
     failure: Failure
     at: float
+    directive: DirectiveKind = DirectiveKind.EXACT
+
+    @property
+    def refused(self) -> bool:
+        """The provider refused a request that was not the caller's own."""
+        kind = self.failure.kind
+        ours = self.directive is not DirectiveKind.EXACT
+        return ours and 400 <= self.failure.status < 500 and Step.SAME not in TABLE[kind].unreleased
 
 
 class Situation(msgspec.Struct, frozen=True):
@@ -79,7 +151,8 @@ class Situation(msgspec.Struct, frozen=True):
 
     `priorities`: one number per target, in the pool's order; `deadline`: no attempt starts after it; `draw`: a random number in
     [0, 1) for the jitter. `waits`: seconds until each target's provider may be asked, where its health says something (none: all may);
-    `retries_left`: the alias' retry budget allows another attempt.
+    `retries_left`: the alias' retry budget allows another attempt. `dialects`: how each target is told to go on (none: no target can be). `resume`: where it may;
+    `ceiling_left`: the caller's ceiling leaves tokens for it. `repairable`: what was wrong with the last answer is known. `barred`: directives that memory was refused for.
     """
 
     priorities: tuple[int, ...]
@@ -90,6 +163,11 @@ class Situation(msgspec.Struct, frozen=True):
     recovery: RecoveryConfig
     waits: tuple[float, ...] = ()
     retries_left: bool = True
+    dialects: tuple[Prefill, ...] = ()
+    resume: Resume | None = None
+    ceiling_left: bool = True
+    repairable: bool = False
+    barred: frozenset[DirectiveKind] = frozenset()
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -98,6 +176,7 @@ class Next(msgspec.Struct, frozen=True):
     targets: tuple[int, ...]
     wait_seconds: float
     last: bool
+    directive: DirectiveKind = DirectiveKind.EXACT
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -111,21 +190,27 @@ def decide(history: Sequence[Attempted], situation: Situation) -> Next | GiveUp:
     """The next attempt, or the error that the exchange ends with."""
     if not history:
         return _first(situation)
-    reason = _no_attempt(history, situation)
-    if reason is None:
-        chosen = _choose(history, situation)
-        if isinstance(chosen, Next):
-            return chosen
-        reason = chosen
-    return GiveUp(last_error(history, situation.now), reason)
+    row = TABLE[_reason(history).failure.kind]
+    steps = row.released if situation.released else row.unreleased
+    chosen: Next | Why | None = _no_attempt(history, steps, situation)
+    if chosen is None:
+        chosen = _choose(history, steps, situation)
+    return (
+        chosen if isinstance(chosen, Next) else GiveUp(last_error(history, situation.now), chosen)
+    )
+
+
+def continues(kind: FailureKind, *, released: bool) -> bool:
+    """Whether a continuation is among the steps after this failure."""
+    steps = TABLE[kind].released if released else TABLE[kind].unreleased
+    return Step.CONTINUE in steps or Step.CONTINUE_HELD in steps
 
 
 def last_error(history: Sequence[Attempted], now: float) -> PublicError:
     """The error of the last failure that says something about the provider or the request; a 429 where every attempt was one."""
-    telling = [item for item in history if item.failure.kind is not FailureKind.BUDGET] or list(
-        history
-    )
-    limited = [item for item in history if item.failure.kind is FailureKind.RATE_LIMITED]
+    told = [item for item in history if not item.refused]
+    telling = [item for item in told if item.failure.kind is not FailureKind.BUDGET] or told
+    limited = [item for item in telling if item.failure.kind is FailureKind.RATE_LIMITED]
     if len(limited) == len(telling):
         waits = [
             item.at + item.failure.retry_after - now
@@ -150,48 +235,151 @@ def _first(situation: Situation) -> Next | GiveUp:
     return Next(targets, 0.0, situation.recovery.attempts_max == 1)
 
 
-def _no_attempt(history: Sequence[Attempted], situation: Situation) -> Why | None:
-    kind = history[-1].failure.kind
-    if kind in _FINAL:
-        return Why.FINAL
-    if situation.released:
-        return Why.RELEASED
-    if kind in _ANSWERS and _ANSWERS[kind] not in situation.recovery.fallback_on:
+def _reason(history: Sequence[Attempted]) -> Attempted:
+    """The failure that something has to be done about: the last that was not a plan's own."""
+    return next(item for item in reversed(history) if not item.refused)
+
+
+def _no_attempt(
+    history: Sequence[Attempted], steps: Sequence[Step], situation: Situation
+) -> Why | None:
+    """Why no attempt is made, whatever target there may be."""
+    kind = _reason(history).failure.kind
+    if not steps:
+        return Why.RELEASED if TABLE[kind].unreleased else Why.FINAL
+    if Step.FALL_BACK in steps and _FALLBACKS.get(kind, "") not in situation.recovery.fallback_on:
         return Why.ANSWER
     if len(history) >= situation.recovery.attempts_max:
         return Why.ATTEMPTS
     return None if situation.retries_left else Why.BUDGET
 
 
-def _choose(history: Sequence[Attempted], situation: Situation) -> Next | Why:
-    targets = _usable(history, situation)
+def _choose(
+    history: Sequence[Attempted], steps: Sequence[Step], situation: Situation
+) -> Next | Why:
+    """The first step that can be taken in time."""
+    why = Why.TARGETS
+    for step in steps:
+        directive, wishes = _STEPS[step]
+        if directive in situation.barred:
+            why = Why.MEMORY
+            continue
+        offered = wishes(history, situation)
+        if isinstance(offered, Why):
+            why = offered
+            continue
+        for wait, wanted in offered:
+            if situation.now + wait < situation.deadline:
+                return Next(
+                    tuple(
+                        each for each in wanted if _asked_for(each, history, situation.now) <= wait
+                    ),
+                    wait,
+                    len(history) + 1 >= situation.recovery.attempts_max,
+                    directive,
+                )
+            why = Why.TIME
+    return why
+
+
+# ---- the steps: (seconds to wait, targets) in order of preference, or why there are none -----------
+
+Wishes = Sequence[tuple[float, Sequence[int]]]
+
+
+def _same(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    targets, last = _usable(history, situation), history[-1].target
+    if last not in targets or not _may_repeat(history, situation):
+        return Why.TARGETS
+    others = _untried(targets, history) or [target for target in targets if target != last]
+    return [(_pause(last, history, situation), [last, *others])]
+
+
+def _fresh(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    fresh = _untried(_usable(history, situation), history)
+    return [(0.0, fresh)] if fresh else Why.TARGETS
+
+
+def _next(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    return _round(_usable(history, situation), history, situation)
+
+
+def _continue(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    resume, mode = situation.resume, situation.recovery.continuation
+    if mode == "off" or not any(dialect != "none" for dialect in situation.dialects):
+        return Why.RELEASED if situation.released else Why.TARGETS
+    if resume is None or not (resume.held or mode == "committed"):
+        return Why.NO_RESUME
+    if not situation.ceiling_left:
+        return Why.CEILING
+    unable = {item.target for item in history if _cannot_continue(item)}
+    able = [
+        target
+        for target in _usable(history, situation)
+        if situation.dialects[target] != "none" and target not in unable
+    ]
+    wishes = _round(able, history, situation)
+    if isinstance(wishes, Why):
+        return wishes
+    # One body, one dialect: that of the target which is asked first.
+    return [
+        (
+            wait,
+            [each for each in wanted if situation.dialects[each] == situation.dialects[wanted[0]]],
+        )
+        for wait, wanted in wishes
+    ]
+
+
+def _continue_held(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    if situation.resume is not None and not situation.resume.held:
+        return Why.NO_RESUME
+    return _continue(history, situation)
+
+
+def _repair(history: Sequence[Attempted], situation: Situation) -> Wishes | Why:
+    made = [item for item in history if item.directive is DirectiveKind.SCHEMA]
+    if not situation.repairable or len(made) >= situation.recovery.schema_repairs_max:
+        return Why.REPAIRS
+    target = _reason(history).target
+    if target not in _usable(history, situation) or any(item.refused for item in made):
+        return Why.TARGETS
+    return [(_asked_for(target, history, situation.now), [target])]
+
+
+_Wishing = Callable[[Sequence[Attempted], Situation], Wishes | Why]
+_STEPS: Final[Mapping[Step, tuple[DirectiveKind, _Wishing]]] = {
+    Step.SAME: (DirectiveKind.EXACT, _same),
+    Step.FRESH: (DirectiveKind.EXACT, _fresh),
+    Step.NEXT: (DirectiveKind.EXACT, _next),
+    Step.FALL_BACK: (DirectiveKind.EXACT, _next),
+    Step.CONTINUE: (DirectiveKind.CONTINUATION, _continue),
+    Step.CONTINUE_HELD: (DirectiveKind.CONTINUATION, _continue_held),
+    Step.REPAIR: (DirectiveKind.SCHEMA, _repair),
+}
+
+
+def _cannot_continue(item: Attempted) -> bool:
+    """This attempt has shown that its target can't be told to go on."""
+    tried = item.directive is DirectiveKind.CONTINUATION
+    return tried and (item.refused or item.failure.kind is FailureKind.RESTARTED)
+
+
+def _round(
+    targets: Sequence[int], history: Sequence[Attempted], situation: Situation
+) -> Wishes | Why:
+    """Those not asked yet, at once; where all have failed the round begins anew, with the one that is ready first."""
     if not targets:
         return Why.TARGETS
-    for wait, wanted in _wishes(targets, history, situation):
-        if situation.now + wait < situation.deadline:
-            last = len(history) + 1 >= situation.recovery.attempts_max
-            ready = [
-                target for target in wanted if _asked_for(target, history, situation.now) <= wait
-            ]
-            return Next(tuple(ready), wait, last)
-    return Why.TIME
-
-
-def _wishes(
-    targets: Sequence[int], history: Sequence[Attempted], situation: Situation
-) -> Iterator[tuple[float, Sequence[int]]]:
-    """(seconds to wait, targets) in order of preference."""
-    last = history[-1].target
-    fresh = [target for target in targets if all(item.target != target for item in history)]
-    if last in targets and _may_repeat(history, situation):
-        others = fresh or [target for target in targets if target != last]
-        yield _pause(last, history, situation), [last, *others]
+    fresh = _untried(targets, history)
     if fresh:
-        yield 0.0, fresh
-    else:
-        # Every target has failed: the round begins anew, with the one that is ready first.
-        again = sorted(targets, key=lambda target: _asked_for(target, history, situation.now))
-        yield _pause(again[0], history, situation), again
+        return [(0.0, fresh)]
+    again = sorted(targets, key=lambda target: _asked_for(target, history, situation.now))
+    return [(_pause(again[0], history, situation), again)]
+
+
+def _untried(targets: Sequence[int], history: Sequence[Attempted]) -> list[int]:
+    return [target for target in targets if all(item.target != target for item in history)]
 
 
 def _usable(history: Sequence[Attempted], situation: Situation) -> tuple[int, ...]:
@@ -212,13 +400,11 @@ def _rules_out(item: Attempted, deadline: float) -> bool:
     """Whether a failure takes its target out of this exchange: an answer, or a Retry-After that nobody waits for."""
     wait = item.failure.retry_after
     impatient = wait is not None and wait > min(RETRY_AFTER_PATIENCE_SECONDS, deadline - item.at)
-    return impatient or item.failure.kind in _ANSWERS
+    return impatient or (not item.refused and TABLE[item.failure.kind] is _ANSWER)
 
 
 def _may_repeat(history: Sequence[Attempted], situation: Situation) -> bool:
-    """Whether the same target is asked before the next one: so often in a row as the route says, and only where a pause may help."""
-    if history[-1].failure.kind not in _SAME_FIRST:
-        return False
+    """Whether the same target is asked before the next one: so often in a row as the route says."""
     target = history[-1].target
     run = 0
     for item in reversed(history):

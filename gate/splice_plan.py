@@ -6,13 +6,19 @@ may see the old value. Names that it does not hold are inserted behind its last 
 
 from __future__ import annotations
 
+import re
+import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from gate.splice import Member
 
 __all__ = ["SplicePlan", "plan_splice"]
+
+NOTHING: Final[Mapping[str, bytes]] = types.MappingProxyType({})
+_WORD: Final = re.compile(rb"[^ \t\n\r]")
 
 
 class _Edit(msgspec.Struct, frozen=True):
@@ -63,8 +69,12 @@ def plan_splice(
     values: Mapping[str, bytes],
     *,
     remove: Collection[str] = (),
+    appended: Mapping[str, bytes] = NOTHING,
 ) -> SplicePlan:
-    """The plan for `body`, an object with these top-level `members`, all of them, as scanned. `values` are JSON, name by name."""
+    """The plan for `body`, an object with these top-level `members`, all of them, as scanned. `values` are JSON, name by name.
+
+    `appended`: an item, JSON, for each name whose value is an array and otherwise stays.
+    """
     assert values.keys().isdisjoint(remove), "replaced and removed"
     edits = [
         _Edit(member.value_start, member.value_end, (values[member.key],))
@@ -72,6 +82,11 @@ def plan_splice(
         if member.key in values
     ]
     edits += _removals(members, remove)
+    edits += [
+        _appending(body, member, appended[member.key])
+        for member in members
+        if member.key in appended
+    ]
     known = {member.key for member in members}
     inserted = {name: value for name, value in values.items() if name not in known}
     if inserted:
@@ -91,6 +106,15 @@ def _removals(members: Sequence[Member], remove: Collection[str]) -> Iterator[_E
             yield _Edit(member.key_start, members[index + 1].key_start)
         else:
             yield _Edit(member.key_start, member.value_end)
+
+
+def _appending(body: bytes, member: Member, item: bytes) -> _Edit:
+    """One more item, before the bracket that closes an array."""
+    place = member.value_end - 1
+    assert body[member.value_start : member.value_start + 1] == b"[", "an array"
+    first = _WORD.search(body, member.value_start + 1)
+    assert first is not None, "a bracket closes it"
+    return _Edit(place, place, (item,) if first.start() == place else (b",", item))
 
 
 def _insertion(

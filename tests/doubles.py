@@ -16,11 +16,11 @@ import trio
 
 from actors.context import Door, Exchange, Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch, Place
-from actors.exchange import run_exchange
+from actors.exchange import ENDPOINT, run_exchange
 from actors.ports import BodyPart, Caller, Disconnected, Headers, UpstreamRequest
 from actors.world import World
 from gate.budget import MemoryBudget
-from gate.config import ClocksConfig, HoldConfig, LimitsConfig, RecoveryConfig, RouteConfig
+from gate.config import ClocksConfig, HoldConfig, LimitsConfig, Prefill, RecoveryConfig, RouteConfig
 from gate.errors import UpstreamFailed, UpstreamFault
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot, read_chat_request
@@ -390,6 +390,7 @@ def gateway(
     concurrency: int = 64,
     capabilities: Iterable[str] = ("tools", "json_schema"),
     blocked: str | None = None,
+    prefill: Prefill = "none",
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
@@ -405,6 +406,7 @@ def gateway(
             0,
             frozenset(capabilities),
             ProviderHealth(failures=breaker_failures, open_seconds=30.0),
+            prefill,
         )
         for number, provider in enumerate(providers)
     )
@@ -460,6 +462,7 @@ def exchange_of(gate: Gateway, *, data: bytes | None = None) -> Exchange:
         world=gate.world,
         probe=gate.probe,
         ready_at=trio.current_time(),
+        endpoint=ENDPOINT,
     )
 
 

@@ -118,7 +118,7 @@ def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Tar
     targets = []
     for target in model.targets:
         upstream = upstreams[target.provider]
-        able = target.capabilities
+        able, prefill = target.capabilities, target.prefill
         if upstream.config.path == "normalized":
             targets.append(
                 Target(
@@ -128,6 +128,7 @@ def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Tar
                     priority=target.priority,
                     capabilities=frozenset(upstream.config.capabilities if able is None else able),
                     health=upstream.health,
+                    prefill=upstream.config.prefill if prefill is None else prefill,
                 )
             )
     return targets

@@ -40,6 +40,9 @@ class Filter(Protocol):
     name: str
     gating: bool
 
+    def prime(self, text: str) -> None:
+        """What has been released of the answer that this attempt goes on with, before anything is observed."""
+
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         """Judges the next frames; `position` is that of the first of them."""
 

@@ -83,6 +83,9 @@ class Stubborn:
     name = "stubborn"
     gating = True
 
+    def prime(self, text: str) -> None:
+        raise AssertionError("nothing is continued here")
+
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         return Passed(min(2, position + len(frames)))
 

@@ -1,20 +1,24 @@
 """Recorded streams, cut between two events, with a healthy second attempt behind: the whole answer once, or a beginning of it and an explicit error.
 
-Never a duplicate, never a loss, never a clean end of half an answer: whatever the hold policy, and however the connection ended. `--corpus=full` cuts every
-stream at every boundary; the sample is a fixed choice of them.
+Never a duplicate, never a loss, never a clean end of half an answer: whatever the hold policy, and however the connection ended; also where the second attempt goes on with
+the first one's answer. `--corpus=full` cuts every stream at every boundary; the sample is a fixed choice of them.
 """
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
 import trio
 import trio.testing
 
-from gate.config import HoldConfig
+from actors.ports import UpstreamRequest
+from gate.config import ContinuationMode, HoldConfig, RecoveryConfig
 from gate.errors import UpstreamFault
 from gate.observe import OutcomeKind
 from tests.assembly import Answer, read_stream
@@ -22,21 +26,37 @@ from tests.doubles import (
     Read,
     RecordingCaller,
     ScriptedProvider,
+    ScriptedResponse,
     gateway,
     left_behind,
     request,
     says,
     supervise,
 )
-from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, recordings
+from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, payloads, recordings
 from tests.pipeline import run
 
 SAMPLE: Final = 50  # boundaries per policy and end
 
-HOLDS: Final = {
-    "live": HoldConfig(),
-    "window": HoldConfig(mode="window", tail_chars=200),
-    "buffered": HoldConfig(mode="buffered"),
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A route. `continues`: the second provider can be told to go on."""
+
+    hold: HoldConfig
+    mode: ContinuationMode = "off"
+
+    @property
+    def continues(self) -> bool:
+        return self.mode != "off"
+
+
+POLICIES: Final = {
+    "live": Policy(HoldConfig()),
+    "window": Policy(HoldConfig(mode="window", tail_chars=200)),
+    "buffered": Policy(HoldConfig(mode="buffered")),
+    "live, going on": Policy(HoldConfig(), "committed"),
+    "window, going on": Policy(HoldConfig(mode="window", tail_chars=60), "held"),
 }
 ENDS: Final = {"FIN": [], "RST": [Read(fault=UpstreamFault.CUT)]}
 
@@ -53,34 +73,77 @@ def boundaries(*, full: bool) -> Sequence[Cut]:
     return open_ones if full else open_ones[:SAMPLE]
 
 
+class GoesOn(ScriptedProvider):
+    """Says what was recorded, or, where it is asked to go on, what was recorded behind the text that it is given."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        super().__init__()
+        self._events = recorded.events
+        self._texts = texts(recorded)
+
+    @asynccontextmanager
+    async def attempt(
+        self, request: UpstreamRequest, *, on_connected: Callable[[], None]
+    ) -> AsyncIterator[ScriptedResponse]:
+        last = json.loads(b"".join(map(bytes, request.body)))["messages"][-1]
+        events = self._events
+        if last["role"] == "assistant":
+            events = events[self._texts.index(last["content"]) :]
+        self._script = [says(*events)]
+        async with super().attempt(request, on_connected=on_connected) as response:
+            yield response
+
+
+def texts(recorded: Recorded) -> list[str]:
+    """The text of the first choice before each event."""
+    found = [""]
+    for event in recorded.events:
+        values = [value for value in payloads([event]) if isinstance(value, dict)]
+        found.append(found[-1] + "".join(map(said, values)))
+    return found
+
+
+def said(value: Any) -> str:
+    """The text that one chunk adds to the first choice, whatever it is called in the recording."""
+    parts = [part for part in value.get("choices") or () if not part.get("index")]
+    content = [(part.get("delta") or {}).get("content") for part in parts]
+    return "".join(each for each in content if isinstance(each, str))
+
+
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded streams are not here")
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("hold", HOLDS)
-def test_a_cut_is_made_good_or_told(hold: str, end: str, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cut_is_made_good_or_told(policy: str, end: str, pytestconfig: pytest.Config) -> None:
     """One exchange per boundary."""
     cuts = boundaries(full=pytestconfig.getoption("--corpus") == "full")
     assert len(cuts) >= SAMPLE
     made_good = 0
     for recorded, count in cuts:
         clock = trio.testing.MockClock(autojump_threshold=0)
-        made_good += trio.run(_cut_once, recorded, count, hold, end, clock=clock)
-    assert made_good == len(cuts) if hold == "buffered" else 0 < made_good < len(cuts)
+        made_good += trio.run(_cut_once, recorded, count, POLICIES[policy], end, clock=clock)
+    assert made_good == len(cuts) if policy == "buffered" else 0 < made_good < len(cuts)
 
 
-async def _cut_once(recorded: Recorded, count: int, hold: str, end: str) -> bool:
+async def _cut_once(recorded: Recorded, count: int, policy: Policy, end: str) -> bool:
     """Whether the cut was made good; what the caller got is right in either case."""
     first = ScriptedProvider(says(*recorded.events[:count], then=ENDS[end]))
-    second = ScriptedProvider(says(*recorded.events))
-    gate = gateway(first, second, hold=HOLDS[hold])
+    second = GoesOn(recorded) if policy.continues else ScriptedProvider(says(*recorded.events))
+    gate = gateway(
+        first,
+        second,
+        hold=policy.hold,
+        recovery=RecoveryConfig(continuation=policy.mode, retry_budget_share=1.0),
+        prefill="assistant",
+    )
     caller = RecordingCaller(request(n=recorded.choices, stream_options={"include_usage": True}))
     outcome = await supervise(gate, caller)
     where = f"{recorded.name} after {count} events"
     assert left_behind(gate) == [], where
     if outcome.kind is OutcomeKind.SUCCESS:
         assert outcome.attempts == 2, where
-        check(recorded, read_stream(caller.received))
+        check(recorded, _comparable(recorded, read_stream(caller.received), second))
         return True
-    assert hold != "buffered", where
+    assert policy.hold.mode != "buffered", where
     assert caller.status == 200, where
     assert second.asked == [], where
     answer = read_stream(caller.received)
@@ -88,6 +151,15 @@ async def _cut_once(recorded: Recorded, count: int, hold: str, end: str) -> bool
     assert caller.code in {"stream_cut", "missing_terminal"}, where
     assert_beginning(answer, read_stream(run([recorded.data], choices=recorded.choices).body))
     return False
+
+
+def _comparable(recorded: Recorded, answer: Answer, second: ScriptedProvider) -> Answer:
+    """An answer that two attempts gave has a usage of its own, with nothing but the three sums in it."""
+    told = json.loads(second.asked[0].body)["messages"][-1]["role"] == "assistant"
+    if told and answer.usage:
+        assert answer.usage.keys() == {"prompt_tokens", "completion_tokens", "total_tokens"}
+        answer.usage = recorded.oracle["usage_last"]
+    return answer
 
 
 def assert_beginning(part: Answer, whole: Answer) -> None:

@@ -48,10 +48,14 @@ class Script:
         self.name = name
         self.gating = gating
         self.seen: list[bytes] = []
+        self.primed: str | None = None
         self.facts: Facts | None = None
         self._back = back
         self._bad_at = bad_at
         self._bad_end = bad_end
+
+    def prime(self, text: str) -> None:
+        self.primed = text
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         self.seen += [frame.data for frame in frames]

@@ -21,7 +21,7 @@ from gate.events import (
     TextDelta,
     UsageReport,
 )
-from gate.mending import ChatMender, merge_usage
+from gate.mending import ChatMender
 from gate.reader import ChatBodyReader, ChatStreamReader
 
 ROLES = frozenset({0})
@@ -232,16 +232,6 @@ def test_a_mended_frame_loses_the_events_that_became_facts() -> None:
     payload = delta(b'"content":"."', b',"finish_reason":"stop"')[:-1] + b',"usage":{"n":1}}'
     (frame,) = ChatMender().mend(frames_of(payload))
     assert (frame.events, frame.size) == ((TextDelta(0, "."), Identity("c1", 0)), len(payload) + 8)
-
-
-# --- usage ---------------------------------------------------------------------------------------
-
-
-def test_usage_is_merged_member_by_member_and_the_later_value_wins() -> None:
-    """Running totals are not added up, zero is a value, null says nothing, inner objects are merged too."""
-    merged = merge_usage([b'{"a":5,"b":1,"d":{"x":1,"y":2},"n":null}', b'{"a":7,"b":0,"c":null,"d":{"y":3}}', b'{"b":null,"d":null}', b"[]"])  # fmt: skip
-    assert json.loads(merged) == {"a": 7, "b": 0, "c": None, "d": {"x": 1, "y": 3}, "n": None}
-    assert merge_usage([]) == b""
 
 
 # --- texts ---------------------------------------------------------------------------------------

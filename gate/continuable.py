@@ -1,0 +1,173 @@
+"""What a request says about going on with its answer: whether that is possible at all, where an answer may stop, and how long it may get.
+
+An answer can be continued only where its text is all there is to it: one choice, no logprobs, no audio, no grammar that would begin anew, no tool that must be called.
+Everything is read from the request's own bytes, in bounded steps; what can't be read is not continued.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gate.dialects import CEILINGS
+from gate.ingress import ChatRequest
+from gate.loose_json import tolerant_object
+from gate.splice import Member, members_of
+
+__all__ = ["Continuable", "last_element", "read_continuable"]
+
+MEMBER_BYTES_MAX: Final = 65_536  # of a member that is decoded here; more is nothing that we know
+STOP_CHARS_MAX: Final = 1_024  # in all, of the strings that each frame's end is compared with
+HEAD_BYTES_MAX: Final = 256  # of a message that is larger
+STRUCTURE_MAX: Final = 4_096  # brackets, commas and quotes of the last message that are looked at
+WINDOW_BYTES: Final = 256  # looked at in one go
+
+# Members that bring a grammar, or something beside text, where they say anything.
+_RULES_OUT: Final = (
+    "audio",
+    "grammar",
+    "guided_choice",
+    "guided_decoding_backend",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "json_schema",
+    "logprobs",
+    "prompt_logprobs",
+    "structured_outputs",
+    "top_logprobs",
+)
+_SAYS_NOTHING: Final[tuple[object, ...]] = (None, False, 0, "", [], {})
+_FREE_FORMATS: Final = (None, "text")
+_FREE_TOOLS: Final = (None, "auto", "none")
+_STRUCTURE: Final = re.compile(rb'["\[\]{},]')
+_WORD: Final = re.compile(rb"[^ \t\n\r]")
+_ROLE_FIRST: Final = re.compile(rb'\{[ \t\n\r]*"role"[ \t\n\r]*:[ \t\n\r]*"([a-z]+)"')
+
+
+class Continuable(msgspec.Struct, frozen=True):
+    """A request whose answer may be continued. `ceilings`: what the caller allows in tokens, by member; `stops`: strings that end the answer."""
+
+    ceilings: Mapping[str, int]
+    stops: tuple[str, ...]
+
+
+def read_continuable(body: bytes, request: ChatRequest, endpoint: str) -> Continuable | None:
+    """What `request`, read from `body`, says; None where its answer can't be continued."""
+    members = {member.key: member for member in request.members}
+    if request.choices != 1 or _asks_for_more(body, members):
+        return None
+    if _last_role(body, members["messages"]) in {None, "assistant"}:
+        return None
+    ceilings = {
+        name: _decoded(body, members[name]) for name in CEILINGS[endpoint] if name in members
+    }
+    said = {name: value for name, value in ceilings.items() if value is not None}
+    if not all(type(value) is int for value in said.values()):
+        return None
+    stop = _value(body, members, "stop")
+    stops = stop if isinstance(stop, list) else [stop]
+    told = tuple(each for each in stops if isinstance(each, str) and each)
+    return Continuable(said, told) if sum(map(len, told)) <= STOP_CHARS_MAX else None
+
+
+def _asks_for_more(body: bytes, members: Mapping[str, Member]) -> bool:
+    if any(_value(body, members, name) not in _SAYS_NOTHING for name in _RULES_OUT):
+        return True
+    wanted = _value(body, members, "response_format")
+    kind = wanted.get("type") if isinstance(wanted, dict) else wanted
+    modalities = _value(body, members, "modalities")
+    return (
+        kind not in _FREE_FORMATS
+        or _value(body, members, "tool_choice") not in _FREE_TOOLS
+        or _value(body, members, "function_call") not in _FREE_TOOLS
+        or modalities not in (None, ["text"])
+    )
+
+
+def _value(body: bytes, members: Mapping[str, Member], name: str) -> Any:
+    """A member's value, None where it is not there."""
+    return _decoded(body, members[name]) if name in members else None
+
+
+def _decoded(body: bytes, member: Member) -> Any:
+    """One value; something that is nothing we know where it is too large, or can't be read."""
+    if member.value_end - member.value_start > MEMBER_BYTES_MAX:
+        return msgspec.UNSET
+    raw = bytes(body[member.value_start : member.value_end])
+    value = tolerant_object(b'{"value":%b}' % raw)
+    return msgspec.UNSET if value is None else value["value"]
+
+
+def _last_role(body: bytes, messages: Member) -> str | None:
+    """Who spoke last; None where that can't be told."""
+    start = last_element(body, messages.value_end)
+    if start is None:
+        return None
+    if messages.value_end - start > MEMBER_BYTES_MAX:
+        # A picture, say: its end is not looked for. Clients write the role first.
+        told = _ROLE_FIRST.match(body, start, start + HEAD_BYTES_MAX)
+        return told[1].decode() if told else None
+    if body[start : start + 1] != b"{":
+        return None
+    roles = [member for member in members_of(body, start) if member.key == "role"]
+    said = _decoded(body, roles[-1]) if roles else None
+    return said if isinstance(said, str) else None
+
+
+def last_element(body: bytes, end: int) -> int | None:
+    """Where the last element of the array that ends before `end` begins; None where it is empty, or has too much structure to tell.
+
+    Read backwards from the closing bracket, which in well-formed JSON is as certain as forwards: a quote outside of a string closes one, and inside
+    of a string one with an even number of backslashes before it opens it. So what the last message costs does not depend on the others.
+    """
+    position = end - 1
+    depth = 0
+    quoted = False
+    for _ in range(STRUCTURE_MAX):
+        position = body.rindex(b'"', 0, position) if quoted else _structure(body, position)
+        found = body[position : position + 1]
+        if quoted:
+            quoted = _backslashes(body, position) % 2 == 1
+        elif found == b'"':
+            quoted = True
+        elif found in b"]}":
+            depth += 1
+        elif depth and found in b"[{":
+            depth -= 1
+        elif not depth:
+            first = _first_word(body, position + 1)
+            return first if first < end - 1 else None
+    return None
+
+
+def _structure(body: bytes, position: int) -> int:
+    """The last piece of structure before `position`; there is one."""
+    width = WINDOW_BYTES
+    while True:
+        start = max(0, position - width)
+        found = [each.start() for each in _STRUCTURE.finditer(body, start, position)]
+        if found:
+            return found[-1]
+        position, width = start, width * 2  # nothing but white space so far
+
+
+def _backslashes(body: bytes, position: int) -> int:
+    """How many stand right before `position`."""
+    count = 0
+    while True:
+        before = body[max(0, position - count - WINDOW_BYTES) : position - count]
+        run = len(before) - len(before.rstrip(b"\\"))
+        count += run
+        if run < WINDOW_BYTES:
+            return count
+
+
+def _first_word(body: bytes, position: int) -> int:
+    """The first byte from `position` on that is no white space."""
+    found = _WORD.search(body, position)
+    assert found is not None, "a bracket closes the array"
+    return found.start()

@@ -1,0 +1,73 @@
+"""Usage objects: several reports of one attempt as one, and the attempts that contributed to one answer as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gate.loose_json import encoded, integer, tolerant_object
+
+__all__ = ["Share", "joined_usage", "merge_usage"]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one attempt contributed to an answer: the usage that it reported (a JSON object, or nothing) and its frames of text that were kept."""
+
+    reported: bytes
+    frames: int
+
+    @property
+    def completion_tokens(self) -> int:
+        """As reported, else one for each frame of text."""
+        return _tokens(self.reported, "completion_tokens") or self.frames
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As reported; 0: nothing was."""
+        return _tokens(self.reported, "prompt_tokens")
+
+
+def merge_usage(reports: Sequence[bytes]) -> bytes:
+    """One usage object of several: member by member the later value wins, nothing is added up; null says nothing."""
+    merged: dict[str, Any] = {}
+    for report in reports:
+        value = tolerant_object(report)
+        if value is not None:
+            _merge(merged, value)
+    return encoded(merged) if merged else b""
+
+
+def joined_usage(earlier: Sequence[Share], last: bytes) -> bytes:
+    """The usage of an answer that `earlier` attempts began and the one that reported `last` ended; nothing where that one reported nothing.
+
+    The prompt is the caller's own: what the first attempt reported, else what the last one did less the answer that was part of its prompt. Details are
+    left out, since nobody can say what they come to.
+    """
+    if not last:
+        return b""
+    end = Share(last, 0)
+    spent = sum(share.completion_tokens for share in earlier)
+    prompt = earlier[0].prompt_tokens or max(end.prompt_tokens - spent, 0)
+    completion = spent + end.completion_tokens
+    return msgspec.json.encode(
+        {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }
+    )
+
+
+def _tokens(report: bytes, name: str) -> int:
+    value = tolerant_object(report) if report else None
+    return max(integer((value or {}).get(name)), 0)
+
+
+def _merge(into: dict[str, Any], value: dict[str, Any]) -> None:
+    for name, item in value.items():
+        if isinstance(item, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], item)
+        elif item is not None or name not in into:
+            into[name] = item
