@@ -185,6 +185,7 @@ class _Runner:
             event_bytes_max=limits.event_bytes_max,
             body_bytes_max=limits.held_bytes_max,
             stream=request.stream,
+            continues=self._order.continues,
         )
         if reader is None or response.status == 204:
             return Failure(FailureKind.UNUSABLE, response.status)

@@ -30,13 +30,13 @@ _REAL_ENDS = frozenset(
 
 
 class Answer:
-    """What one attempt has said so far. `choices`: how many the caller asked for (its `n`)."""
+    """What one attempt has said so far. `choices`: how many the caller asked for (its `n`); `begun`: the first has content that another attempt brought."""
 
-    def __init__(self, choices: int) -> None:
+    def __init__(self, choices: int, *, begun: bool = False) -> None:
         self.choices = choices
         self.finished: dict[int, str] = {}
         self.progressed = False  # any progress at all
-        self._content: set[int] = set()  # choices with answer content
+        self._content = {0} if begun else set[int]()  # choices with answer content
         self._calling: set[int] = set()  # choices whose newest content is a tool call
         self._usage_behind = False  # a usage report stands behind the last content
 

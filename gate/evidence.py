@@ -84,11 +84,12 @@ class Opening:
     """When a live stream may open: after `chars` code points of answer content have passed.
 
     Counts from the first character of a choice that is not white space. Audio and a complete tool call open at once; a tool call is complete
-    when the next one of its choice begins. `reasoning` counts like answer content where the route releases it.
+    when the next one of its choice begins. `reasoning` counts like answer content where the route releases it. `before`: frames before the first that counts.
     """
 
     def __init__(self, *, chars: int, reasoning: bool) -> None:
         self.open = False
+        self.before = 0
         self._chars = self._chars_left = max(chars, 1)
         self._reasoning = reasoning
         self._begun: set[int] = set()
@@ -106,6 +107,7 @@ class Opening:
                 break
             for event in frame.events:
                 self._chars_left -= self._weight(event)
+            self.before += not self.begun
             self.open = self._chars_left <= 0
         return self.open
 

@@ -34,6 +34,8 @@ class Hold:
         self._opening_seconds = config.opening_ms / 1000
         self._begun_at: float | None = None  # when the first answer content had passed
         self._open = opened
+        self._released = released
+        self._first = -1 if opened else released  # where the first answer content stands
         self._counted = released  # the opening has seen the frames before this position
         self._chars = 0  # answer text so far
         self._young: deque[tuple[int, float]] = deque()  # (answer text up to it, arrival) per frame
@@ -66,7 +68,8 @@ class Hold:
         while young and self._far_behind() and now >= young[0][1] + self._tail_seconds:
             young.popleft()
             self._aged += 1
-        return min(passed, self._aged)
+        # A role, or what else stands before the answer, does not commit by itself.
+        return min(passed, self._aged) if self._aged > self._first else tail.released
 
     def wake(self) -> float | None:
         """When the limit may move by time alone; None: it does not."""
@@ -86,6 +89,7 @@ class Hold:
             fresh = tail.between(self._counted, passed)
             self._counted = passed
             self._opening.observe(fresh)
+            self._first = self._released + self._opening.before
             if self._begun_at is None and self._opening.begun:
                 self._begun_at = now
         if self._opening.open and self._begun_at is not None:

@@ -19,7 +19,7 @@ from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, Passed, Verdict, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
-from gate.recovery import continues
+from gate.recovery_table import continues
 from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
 from gate.usage import Share, joined_usage

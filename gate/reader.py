@@ -44,12 +44,23 @@ class AnswerReader(Protocol):
 
 
 def reader_for(
-    content_type: bytes, *, choices: int, event_bytes_max: int, body_bytes_max: int, stream: bool
+    content_type: bytes,
+    *,
+    choices: int,
+    event_bytes_max: int,
+    body_bytes_max: int,
+    stream: bool,
+    continues: bool = False,
 ) -> AnswerReader | None:
-    """The reader for a 2xx answer, or None where such a body is no answer. `stream`: whether the caller asked for an event stream."""
+    """The reader for a 2xx answer, or None where such a body is no answer.
+
+    `stream`: whether the caller asked for an event stream; `continues`: the answer has begun at another attempt.
+    """
     media = content_type.split(b";", 1)[0].strip().lower()
     if media == b"text/event-stream":
-        return ChatStreamReader(choices=choices, event_bytes_max=event_bytes_max)
+        return ChatStreamReader(
+            choices=choices, event_bytes_max=event_bytes_max, continues=continues
+        )
     if media == b"application/json" or media.endswith(b"+json"):
         return ChatBodyReader(choices=choices, body_bytes_max=body_bytes_max, stream=stream)
     return None
@@ -66,8 +77,8 @@ _named: Final = msgspec.json.Decoder(_Named)
 class ChatStreamReader:
     """SSE of chat chunks."""
 
-    def __init__(self, *, choices: int, event_bytes_max: int) -> None:
-        self.answer = Answer(choices)
+    def __init__(self, *, choices: int, event_bytes_max: int, continues: bool = False) -> None:
+        self.answer = Answer(choices, begun=continues)
         self._sse = SseDecoder(event_bytes_max=event_bytes_max)
         self._identified = False
 

@@ -1,14 +1,6 @@
 """The recovery decision: (history, positions, limits, time, draw) -> a plan, or giving up. Pure; the coordinator carries it out.
 
-`TABLE` says per kind of failure which steps are tried, in order, as long as nothing was released and after something was:
-
-    same          the same target again, after its pause and so often in a row as the route says
-    fresh         a target that this exchange has not asked yet
-    next          the next target; once all have failed the round begins anew, after a pause
-    fall_back     another target, where the route falls back on this answer
-    continue      the answer goes on behind the resume point, at a target that can be told to
-    continue_held the same, only where the seam lies in text that nobody has seen
-    repair        the same target is told what was wrong, in another request
+`gate.recovery_table` says which steps are tried after which failure; here each step is looked at: whether it can be taken, at which targets, after how long a wait.
 
 An attempt whose request was ours (a continuation, a repair) and that is refused with a 4xx is a failure of that plan and of nothing else: what came before it decides
 again, without that target for such a plan. The first attempt is a decision too: history is empty.
@@ -18,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -28,90 +20,19 @@ from gate.events import Resume
 from gate.failure import Failure, FailureKind
 from gate.health import RETRY_AFTER_PATIENCE_SECONDS
 from gate.plan import DirectiveKind
+from gate.recovery_table import ANSWER, FALLBACKS, TABLE, Step
 
 __all__ = [
-    "TABLE",
     "Attempted",
     "GiveUp",
     "Next",
-    "Row",
     "Situation",
-    "Step",
     "Why",
-    "continues",
     "decide",
     "last_error",
 ]
 
 BACKOFF_SECONDS_MAX: Final = 8.0  # a caller waits for each of them
-
-
-class Step(Enum):
-    """One thing that may be tried; the value is what the table in the documents calls it."""
-
-    SAME = "same"
-    FRESH = "fresh"
-    NEXT = "next"
-    FALL_BACK = "fall_back"
-    CONTINUE = "continue"
-    CONTINUE_HELD = "continue_held"
-    REPAIR = "repair"
-
-
-class Row(NamedTuple):
-    """What is tried after one kind of failure, in order."""
-
-    unreleased: tuple[Step, ...] = ()
-    released: tuple[Step, ...] = ()
-
-
-_FAULT: Final = Row((Step.NEXT,), (Step.CONTINUE,))
-_BUSY: Final = Row((Step.SAME, Step.NEXT), (Step.CONTINUE,))
-_ANSWER: Final = Row((Step.FALL_BACK,))
-_INVALID: Final = Row((Step.REPAIR, Step.NEXT))
-_FINAL: Final = Row()
-
-TABLE: Final[Mapping[FailureKind, Row]] = {
-    FailureKind.CONNECT: _FAULT,
-    FailureKind.RESET: _FAULT,
-    FailureKind.UNAVAILABLE: _BUSY,
-    FailureKind.RATE_LIMITED: _BUSY,
-    FailureKind.AUTH: _ANSWER,
-    FailureKind.NOT_FOUND: _ANSWER,
-    FailureKind.CONTEXT_LENGTH: _ANSWER,
-    FailureKind.CONTENT_FILTER: _ANSWER,
-    FailureKind.REFUSED: _ANSWER,
-    FailureKind.UNUSABLE: _FAULT,
-    FailureKind.NO_HEADERS: _FAULT,
-    FailureKind.NO_PROGRESS: _FAULT,
-    FailureKind.STALL: _FAULT,
-    FailureKind.JSON_LATE: _FAULT,
-    FailureKind.CUT: _FAULT,
-    FailureKind.MISSING_TERMINAL: _FAULT,
-    FailureKind.MALFORMED: _FAULT,
-    FailureKind.EMPTY: _FAULT,
-    FailureKind.FAILED_FINISH: _FAULT,
-    # A model that goes round in circles may do so again: another one first, then from before the loop.
-    FailureKind.REPETITION: Row((Step.FRESH, Step.CONTINUE_HELD, Step.NEXT), (Step.CONTINUE_HELD,)),
-    FailureKind.RESTARTED: _FAULT,
-    FailureKind.DENIED: _FINAL,
-    FailureKind.TOTAL: _FINAL,
-    FailureKind.STREAM_LIMIT: _FINAL,
-    FailureKind.HELD_LIMIT: _FINAL,
-    FailureKind.FILTER_UNAVAILABLE: _FINAL,
-    FailureKind.QUEUE: _FINAL,
-    FailureKind.NO_TARGET: _FINAL,
-    FailureKind.BUDGET: _FINAL,
-    FailureKind.ABORTED: _FINAL,
-}
-
-# What `fallback_on` calls an answer; one without a name here is never asked for elsewhere.
-_FALLBACKS: Final = {
-    FailureKind.AUTH: "auth",
-    FailureKind.NOT_FOUND: "not_found",
-    FailureKind.CONTEXT_LENGTH: "context_length",
-    FailureKind.CONTENT_FILTER: "content_filter",
-}
 
 
 class Why(Enum):
@@ -200,12 +121,6 @@ def decide(history: Sequence[Attempted], situation: Situation) -> Next | GiveUp:
     )
 
 
-def continues(kind: FailureKind, *, released: bool) -> bool:
-    """Whether a continuation is among the steps after this failure."""
-    steps = TABLE[kind].released if released else TABLE[kind].unreleased
-    return Step.CONTINUE in steps or Step.CONTINUE_HELD in steps
-
-
 def last_error(history: Sequence[Attempted], now: float) -> PublicError:
     """The error of the last failure that says something about the provider or the request; a 429 where every attempt was one."""
     told = [item for item in history if not item.refused]
@@ -247,7 +162,7 @@ def _no_attempt(
     kind = _reason(history).failure.kind
     if not steps:
         return Why.RELEASED if TABLE[kind].unreleased else Why.FINAL
-    if Step.FALL_BACK in steps and _FALLBACKS.get(kind, "") not in situation.recovery.fallback_on:
+    if Step.FALL_BACK in steps and FALLBACKS.get(kind, "") not in situation.recovery.fallback_on:
         return Why.ANSWER
     if len(history) >= situation.recovery.attempts_max:
         return Why.ATTEMPTS
@@ -400,7 +315,7 @@ def _rules_out(item: Attempted, deadline: float) -> bool:
     """Whether a failure takes its target out of this exchange: an answer, or a Retry-After that nobody waits for."""
     wait = item.failure.retry_after
     impatient = wait is not None and wait > min(RETRY_AFTER_PATIENCE_SECONDS, deadline - item.at)
-    return impatient or (not item.refused and TABLE[item.failure.kind] is _ANSWER)
+    return impatient or (not item.refused and TABLE[item.failure.kind] is ANSWER)
 
 
 def _may_repeat(history: Sequence[Attempted], situation: Situation) -> bool:

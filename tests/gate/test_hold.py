@@ -58,12 +58,12 @@ def test_buffered_holds_everything() -> None:
 
 
 def test_a_window_of_characters_keeps_the_newest() -> None:
-    """A frame leaves when enough answer text stands behind it."""
+    """A frame leaves when enough answer text stands behind it; what stands before the first answer content leaves with that."""
     held = Held(mode="window", tail_chars=4)
     assert held.take(ROLE) == 0
     assert held.take(said("ab")) == 0
-    assert held.take(said("cd")) == 1
-    assert held.take(said("ef")) == 1
+    assert held.take(said("cd")) == 0
+    assert held.take(said("ef")) == 2
     assert held.take(THOUGHT) == 0
     assert held.take(said("ghij")) == 3
     assert held.hold.wake() is None

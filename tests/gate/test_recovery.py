@@ -30,6 +30,8 @@ NEXT_FIRST = (
     FailureKind.MALFORMED,
     FailureKind.EMPTY,
     FailureKind.FAILED_FINISH,
+    FailureKind.REPETITION,
+    FailureKind.RESTARTED,
 )
 # ... these are answers unless the route falls back on them ...
 ANSWERS = {
@@ -48,6 +50,7 @@ FINAL = {
     FailureKind.NO_TARGET: (503, "no_provider"),
     FailureKind.BUDGET: (503, "memory_budget"),
     FailureKind.ABORTED: (502, "aborted"),
+    FailureKind.DENIED: (502, "content_denied"),
 }
 ALL_ANSWERS = ("context_length", "content_filter", "auth", "not_found")
 
