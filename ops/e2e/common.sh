@@ -6,6 +6,7 @@
 #   start_gateway NAME BASE_URL MODEL        sets $gate (its process) and $url; the alias is `smol`
 #   check_with_curl MEMBERS                  MEMBERS: more members of the request, each with a comma behind it
 #   check_with_sdk UPSTREAM MODEL BUSY EXTRA BUSY: how the server tells what it is working on, `slots` or `metrics`; EXTRA: a JSON object
+#   check_continuation UPSTREAM MODEL PREFILL EXTRA   an answer that is cut fifteen times at other places is whole each time
 #   stop_gateway                             it has to end well, without a traceback in its log
 set -euo pipefail
 
@@ -59,12 +60,16 @@ base_url = "$2"
 alias = "smol"
 targets = [{ provider = "$1", model = "$3" }]
 TOML
+    serve_gateway
+    echo "$1 at $2, tidegate at $url"
+}
+
+serve_gateway() {
     "$tidegate" serve --config "$work/gate.toml" >"$work/gate.log" 2>"$work/gate.err" &
     gate=$!
     started+=("$gate")
     url=$(line_after "$work/gate.log" "tidegate: listening on " "$gate")
     url=${url%%;*}
-    echo "$1 at $2, tidegate at $url"
 }
 
 # ask NAME STREAM MEMBERS: the answer in $work/NAME.head and $work/NAME.body. temperature and seed: the same text every time.
@@ -186,6 +191,135 @@ sys.exit(1 if wrong else 0)
 PYTHON
     "$venv/bin/python" "$work/check.py" "$url" "$1" "$work" "$2" "$3" "$4" ||
         fail "see above; the gateway's log: $(cat "$work/gate.err")"
+}
+
+check_continuation() {
+    cat >"$work/relay.py" <<'PYTHON'
+"""A relay that loses its caller: /NAME-K/v1/... is served by the upstream, and cut behind K chunks with text, once; what it is asked to go on with it serves whole."""
+
+import http.client
+import json
+import socket
+import struct
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+upstream = urlsplit(sys.argv[1])
+lost = set()
+
+
+class Relay(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        _, name, path = self.path.split("/", 2)
+        count = int(name.partition("-")[2])
+        body = self.rfile.read(int(self.headers["content-length"]))
+        goes_on = json.loads(body)["messages"][-1]["role"] == "assistant"
+        server = http.client.HTTPConnection(upstream.hostname, upstream.port)
+        server.request("POST", f"/{path}", body, {"content-type": "application/json"})
+        answer = server.getresponse()
+        self.send_response(answer.status)
+        self.send_header("content-type", answer.headers["content-type"])
+        self.send_header("connection", "close")
+        self.end_headers()
+        left = 0 if goes_on or name in lost else count
+        lost.add(name)
+        for line in answer:
+            self.wfile.write(line)
+            chunk = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+            if any((part.get("delta") or {}).get("content") for part in chunk.get("choices", ())):
+                left -= 1
+                if left == 0:
+                    self.wfile.write(b"\n")
+                    self.wfile.flush()
+                    break
+        if left == 0 and count % 2:  # every other one ends in a reset
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.close()
+        self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+relay = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
+print("READY", relay.server_port, flush=True)
+relay.serve_forever()
+PYTHON
+    python3 "$work/relay.py" "$1" >"$work/relay.log" 2>&1 &
+    local relay=$! port
+    started+=("$relay")
+    port=$(line_after "$work/relay.log" "READY " "$relay")
+
+    # Text is released as it comes, so that a continuation joins what was seen; under "held" the seam lies in what was not.
+    {
+        printf '[server]\nbind = "127.0.0.1:0"\ndrain_seconds = 5.0\n'
+        printf '[routes.default.recovery]\ncontinuation = "committed"\nretry_budget_share = 1.0\n'
+        printf '[routes.held.hold]\nmode = "window"\ntail_chars = 24\n[routes.held.recovery]\nretry_budget_share = 1.0\n'
+        printf '[[providers]]\nname = "whole"\nbase_url = "%s/v1"\n[[models]]\nalias = "whole"\ntargets = [{ provider = "whole", model = "%s" }]\n' "$1" "$2"
+        for name in {default,held}-{2..44..3}; do
+            printf '[[providers]]\nname = "%s"\nbase_url = "http://127.0.0.1:%s/%s/v1"\nprefill = "%s"\n' "$name" "$port" "$name" "$3"
+            printf '[[models]]\nalias = "%s"\nroute = "%s"\ntargets = [{ provider = "%s", model = "%s" }]\n' "$name" "${name%-*}" "$name" "$2"
+        done
+    } >"$work/gate.toml"
+    serve_gateway
+    cat >"$work/continuation.py" <<'PYTHON'
+"""The same greedy answer, whole and cut at fifteen places."""
+
+import json
+import sys
+import time
+
+import openai
+
+caller = openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0)
+extra = json.loads(sys.argv[2])
+
+
+def ask(model: str) -> tuple[str, list[str], set[str], int, str, float]:
+    began = time.monotonic()
+    text, finishes, ids, usage = "", [], set(), None
+    answer = caller.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": "Explain briefly why the sky is blue."}],
+        max_tokens=48,
+        temperature=0,
+        seed=7,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=extra,
+    )
+    try:
+        for chunk in answer.parse():
+            ids.add(chunk.id)
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                finishes += [choice.finish_reason] if choice.finish_reason else []
+    except openai.APIError as error:
+        return text, [f"{error.code}"], ids, 0, answer.headers["x-tidegate-attempts"], 0.0
+    return text, finishes, ids, usage.completion_tokens if usage else -1, "", time.monotonic() - began
+
+
+whole, finishes, _, tokens, _, seconds = ask("whole")
+print(f"      whole: {whole!r}, {len(whole)} characters, {tokens} tokens, {finishes}, {seconds * 1000:.0f} ms")
+wrong = 0
+for route in ("default", "held"):
+    equal, slowest = 0, 0.0
+    for count in range(2, 45, 3):
+        text, ended, ids, used, _, took = ask(f"{route}-{count}")
+        slowest = max(slowest, took)
+        if (text, ended, len(ids)) == (whole, finishes, 1):
+            equal += 1
+        else:
+            print(f"      {route}, cut behind {count}: {ended} {used} tokens, {text!r}")
+    told = "joined to what was seen" if route == "default" else "joined in what was held"
+    print(f"{'ok' if equal == 15 else 'WRONG':5} cut at fifteen places, {told}: {equal} of 15 equal, slowest {slowest * 1000:.0f} ms")
+    wrong += 15 - equal
+sys.exit(1 if wrong else 0)
+PYTHON
+    "$venv/bin/python" "$work/continuation.py" "$url" "$4" ||
+        fail "see above; the gateway's log: $(tail -n 20 "$work/gate.err")"
 }
 
 stop_gateway() {
