@@ -37,11 +37,9 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "keys[].tokens_per_minute",
     "keys[].exchanges_max",
     "providers[].path",
-    "providers[].prefill",
     "providers[].ask_usage",
     "providers[].idempotency_header",
     "models[].targets[].weight",
-    "models[].targets[].prefill",
     "models[].targets[].context_tokens",
     "routes.*.structured_output",
     "routes.*.output_policy",
@@ -49,9 +47,7 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "routes.*.responses_over_chat",
     "routes.*.hold.pings_commit",
     "routes.*.clocks.chars_per_second_min",
-    "routes.*.recovery.continuation",
     "routes.*.recovery.schema_repairs_max",
-    "routes.*.recovery.seam_chars",
     "routes.*.recovery.loop_temperature_add",
     "filters.*",
     "compat.buffered_error",
@@ -72,9 +68,7 @@ ALREADY_SO: Final[Mapping[str, tuple[object, ...]]] = types.MappingProxyType(
     {
         "keys[].requests_per_minute": (0,),
         "keys[].exchanges_max": (0,),
-        "models[].targets[].prefill": ("none",),
         "routes.*.structured_output": ("off",),
-        "routes.*.recovery.continuation": ("off",),
         "routes.*.recovery.schema_repairs_max": (0,),
     }
 )

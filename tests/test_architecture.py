@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gate.commit import TRANSITIONS, Act
 from gate.config import LIMIT_REASONS, LimitsConfig
+from gate.recovery_table import TABLE, Row
 
 PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
 
@@ -33,6 +34,23 @@ def limits_table() -> str:
         name = path.removeprefix("limits.")
         lines.append(f"| `{name}` | {getattr(defaults, name):_} | {reason} |")
     return "\n".join(lines) + "\n"
+
+
+def recovery_table() -> str:
+    """What is tried after which failure; kinds with the same steps share a line."""
+    rows: dict[Row, list[str]] = {}
+    for kind, row in TABLE.items():
+        rows.setdefault(row, []).append(f"`{kind.value}`")
+    lines = ["| failure | nothing released | something released |", "|---|---|---|"]
+    for row, kinds in rows.items():
+        cells = [" → ".join(step.value for step in steps) or "-" for steps in row]
+        lines.append(f"| {', '.join(kinds)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_recovery_table_is_the_one_in_the_code() -> None:
+    """Generated from gate/recovery_table.py, in its order."""
+    assert recovery_table() in PAGE.read_text(), recovery_table()
 
 
 def test_the_commit_table_is_the_one_in_the_code() -> None:

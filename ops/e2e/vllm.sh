@@ -86,3 +86,6 @@ grep -q '^HTTP/1.1 400' "$work/grammar.head" || fail "error inside a 200: $(cat 
 echo "error inside a 200: $(tail -n 1 "$work/grammar.body")"
 
 stop_gateway
+
+check_continuation "$upstream" "$served" vllm '{}'
+stop_gateway

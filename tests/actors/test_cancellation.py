@@ -19,7 +19,7 @@ import trio.testing
 from actors.context import Gateway
 from actors.evaluator import PIECE_BYTES_MAX
 from actors.exchange import run_exchange
-from gate.config import LimitsConfig
+from gate.config import HoldConfig, LimitsConfig
 from gate.errors import UpstreamFault
 from gate.observe import Outcome, OutcomeKind
 from tests.doubles import (
@@ -61,6 +61,8 @@ class Scenario:
     stream: bool = True
     rivals: int = 0
     """Other exchanges that want the same, single place."""
+    tail_chars: int = 0
+    """Of a window that is held back, so that an answer may go on at another attempt."""
 
 
 SCENARIOS: Final = {
@@ -74,6 +76,11 @@ SCENARIOS: Final = {
         "Hello",
     ),
     "cut": Scenario(lambda: [[cut("He", "llo")]], "Hello", code="stream_cut"),
+    "continued": Scenario(
+        lambda: [[cut("One", " two", " three")], [refuses(400)], [healthy(" four", every=0.1)]],
+        "One two three four",
+        tail_chars=6,
+    ),
     "slow caller": Scenario(
         lambda: [[healthy(*"abcdefgh", BIG, "z", every=0.1)]],
         "abcdefgh" + BIG + "z",
@@ -112,8 +119,16 @@ def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run
     records = Records()
     limits = LimitsConfig(exchanges_max=1 if scenario.rivals else 64)
     providers = [ScriptedProvider(*answers) for answers in scenario.script()]
+    window = HoldConfig(mode="window", tail_chars=scenario.tail_chars)
     run = Run(
-        gateway(*providers, limits=limits, concurrency=1, records=records),
+        gateway(
+            *providers,
+            limits=limits,
+            concurrency=1,
+            records=records,
+            hold=window if scenario.tail_chars else None,
+            prefill="vllm" if scenario.tail_chars else "none",
+        ),
         scenario.caller(),
         records,
     )

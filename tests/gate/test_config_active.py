@@ -29,11 +29,9 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "keys[].tokens_per_minute",
         "keys[].exchanges_max",
         "providers[].path",
-        "providers[].prefill",
         "providers[].ask_usage",
         "providers[].idempotency_header",
         "models[].targets[].weight",
-        "models[].targets[].prefill",
         "models[].targets[].context_tokens",
         "routes.*.structured_output",
         "routes.*.output_policy",
@@ -41,9 +39,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.responses_over_chat",
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
-        "routes.*.recovery.continuation",
         "routes.*.recovery.schema_repairs_max",
-        "routes.*.recovery.seam_chars",
         "routes.*.recovery.loop_temperature_add",
         "filters.*",
         "compat.buffered_error",
@@ -73,7 +69,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
         (f"providers[].{key}", {"providers": [{**LOCAL, key: value}]}, f"providers[0].{key}")
         for key, value in {
             "path": "tunnel",
-            "prefill": "vllm",
             "ask_usage": True,
             "idempotency_header": True,
         }.items()
@@ -84,7 +79,7 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             {"models": [{"alias": "small", "targets": [TARGET, {**TARGET, key: value}]}]},
             f"models[0].targets[1].{key}",
         )
-        for key, value in {"weight": 2, "prefill": "vllm", "context_tokens": 8192}.items()
+        for key, value in {"weight": 2, "context_tokens": 8192}.items()
     ),
     *(
         (
@@ -108,9 +103,7 @@ SET: list[tuple[str, dict[str, Any], str]] = [
         for part, key, value in (
             ("hold", "pings_commit", True),
             ("clocks", "chars_per_second_min", 1.0),
-            ("recovery", "continuation", "committed"),
             ("recovery", "schema_repairs_max", 2),
-            ("recovery", "seam_chars", 32),
             ("recovery", "loop_temperature_add", 0.2),
         )
     ),
@@ -162,9 +155,16 @@ def test_a_file_of_built_parts_is_told_nothing() -> None:
                 "reasoning_field": "reasoning",
                 "hold": {"mode": "buffered", "opening_chars": 9, "reasoning": "release"},
                 "clocks": {"gap_seconds": 1.0},
-                "recovery": {"attempts_max": 2, "fallback_on": []},
+                "recovery": {
+                    "attempts_max": 2,
+                    "fallback_on": [],
+                    "continuation": "committed",
+                    "seam_chars": 32,
+                },
             }
         },
+        providers=[{**LOCAL, "prefill": "assistant"}],
+        models=[{"alias": "small", "targets": [{**TARGET, "prefill": "vllm"}]}],
         observe={"log": "text"},
     )
     decode_config(raw)
@@ -183,11 +183,10 @@ def test_a_default_that_is_written_out_is_no_wish() -> None:
 
 def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
     """To switch off what is not built changes nothing."""
-    recovery = {"continuation": "off", "schema_repairs_max": 0}
+    recovery = {"schema_repairs_max": 0}
     route = {"filters": [], "structured_output": "off", "recovery": recovery}
     keys = [{"name": "a", "key_env": "A", "requests_per_minute": 0, "exchanges_max": 0}]
-    models = [{"alias": "small", "targets": [{**TARGET, "prefill": "none"}]}]
-    assert inactive(tables(routes={"default": route}, keys=keys, models=models)) == ()
+    assert inactive(tables(routes={"default": route}, keys=keys)) == ()
 
 
 def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
