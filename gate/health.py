@@ -25,6 +25,8 @@ _NOT_ITS_FAULT: Final = frozenset(
         FailureKind.CONTENT_FILTER,
         FailureKind.REFUSED,
         FailureKind.RATE_LIMITED,
+        FailureKind.OUTPUT_INVALID,
+        FailureKind.TOOL_INVALID,
         FailureKind.HELD_LIMIT,
         FailureKind.FILTER_UNAVAILABLE,
         FailureKind.BUDGET,

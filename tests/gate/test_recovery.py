@@ -28,6 +28,8 @@ NEXT_FIRST = (
     FailureKind.CUT,
     FailureKind.MISSING_TERMINAL,
     FailureKind.MALFORMED,
+    FailureKind.OUTPUT_INVALID,
+    FailureKind.TOOL_INVALID,
     FailureKind.EMPTY,
     FailureKind.FAILED_FINISH,
 )
