@@ -32,6 +32,7 @@ from gate.budget import MemoryBudget, Reservation
 from gate.envelope import refusal
 from gate.events import Intake, Refused, Terminal, Wire
 from gate.filters.builtin import make_filters
+from gate.filters.contract import FilterContext
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.observe import Observation, Outcome, OutcomeKind, What
@@ -287,13 +288,14 @@ def _inner_actors(
     send_evidence, evidence = trio.open_memory_channel[Evidence](EVIDENCE_BATCHES_MAX)
     send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
     request, pool = exchange.snapshot.request, exchange.pool
+    context = FilterContext(request.choices, None, pool.route.structured_output)
     judge = Judge(
         pool.route.hold,
         streams=request.stream,
         held_bytes_max=exchange.limits.held_bytes_max,
         choices=request.choices,
         reasoning_field=pool.route.reasoning_field,
-        make_filters=lambda: make_filters(pool.filters, choices=request.choices),
+        make_filters=lambda: make_filters(pool.filters, context),
     )
     return [
         partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),

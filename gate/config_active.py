@@ -43,7 +43,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "models[].targets[].weight",
     "models[].targets[].prefill",
     "models[].targets[].context_tokens",
-    "routes.*.structured_output",
     "routes.*.output_policy",
     "routes.*.think_tags",
     "routes.*.responses_over_chat",
@@ -73,7 +72,6 @@ ALREADY_SO: Final[Mapping[str, tuple[object, ...]]] = types.MappingProxyType(
         "keys[].requests_per_minute": (0,),
         "keys[].exchanges_max": (0,),
         "models[].targets[].prefill": ("none",),
-        "routes.*.structured_output": ("off",),
         "routes.*.recovery.continuation": ("off",),
         "routes.*.recovery.schema_repairs_max": (0,),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gate.completeness import Answer
-from gate.events import Facts, Frame
+from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
 
@@ -24,6 +24,10 @@ class EmptyFilter:
 
     def __init__(self, choices: int) -> None:
         self._answer = Answer(choices)
+
+    def prime(self, text: str) -> None:
+        if text:
+            self._answer.observe((TextDelta(0, text),))
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         for frame in frames:

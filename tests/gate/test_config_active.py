@@ -35,7 +35,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "models[].targets[].weight",
         "models[].targets[].prefill",
         "models[].targets[].context_tokens",
-        "routes.*.structured_output",
         "routes.*.output_policy",
         "routes.*.think_tags",
         "routes.*.responses_over_chat",
@@ -58,7 +57,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty"}) == BUILT_KINDS
+    assert frozenset({"empty", "structured_output"}) == BUILT_KINDS
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -93,7 +92,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.default.{key}",
         )
         for key, value in {
-            "structured_output": "check",
             "output_policy": "strict",
             "think_tags": True,
             "responses_over_chat": True,
@@ -158,7 +156,8 @@ def test_a_file_of_built_parts_is_told_nothing() -> None:
         keys=[{"name": "a", "key_env": "A", "models": ["small"]}],
         routes={
             "default": {
-                "filters": ["empty"],
+                "filters": ["empty", "structured_output"],
+                "structured_output": "check",
                 "reasoning_field": "reasoning",
                 "hold": {"mode": "buffered", "opening_chars": 9, "reasoning": "release"},
                 "clocks": {"gap_seconds": 1.0},
@@ -184,7 +183,7 @@ def test_a_default_that_is_written_out_is_no_wish() -> None:
 def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
     """To switch off what is not built changes nothing."""
     recovery = {"continuation": "off", "schema_repairs_max": 0}
-    route = {"filters": [], "structured_output": "off", "recovery": recovery}
+    route = {"filters": [], "recovery": recovery}
     keys = [{"name": "a", "key_env": "A", "requests_per_minute": 0, "exchanges_max": 0}]
     models = [{"alias": "small", "targets": [{**TARGET, "prefill": "none"}]}]
     assert inactive(tables(routes={"default": route}, keys=keys, models=models)) == ()
@@ -197,7 +196,6 @@ def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
         "routes.default.filters: repetition",
         "routes.default.filters: encoding",
         "routes.default.filters: tool_calls",
-        "routes.default.filters: structured_output",
     )
 
 
