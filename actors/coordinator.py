@@ -6,7 +6,7 @@ out only after the end of the last one was reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import trio
@@ -16,6 +16,7 @@ from actors.context import Exchange
 from actors.evaluator import Reports
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
+from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
 from gate.events import Complete, Ended, Resume, Success, Terminal, Violation, Wire
@@ -24,6 +25,7 @@ from gate.observe import What
 from gate.patches import Appended
 from gate.plan import Continuation, Directive, DirectiveKind, Exact, RecoveryPlan
 from gate.recovery import Attempted, GiveUp, Next, Situation, decide
+from gate.repair import RepairNote, repair_item, repair_key
 
 __all__ = ["run"]
 
@@ -57,12 +59,12 @@ async def run(
                 if order is None:
                     continue
                 await orders.send(order)
-                ended = await _end_of(order, reports, exchange)
+                ended, notes = await _end_of(order, reports, exchange)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 await wire.send(Success(ended.facts, exchange.attempts))
                 break
-            recovery.failed(decision, ended, ended.how)
+            recovery.failed(decision, ended, ended.how, notes)
         sent()
         await rebuilder.aclose()
 
@@ -77,6 +79,7 @@ class _Recovery:
         self._paid = 0  # further attempts that the retry budget was charged for
         self._released = False
         self._resume: Resume | None = None
+        self._notes: Sequence[RepairNote] = ()
         self._barred: set[DirectiveKind] = set()
         self._dialects = tuple(
             target.prefill if can_continue(target.prefill, exchange.endpoint) else "none"
@@ -98,12 +101,16 @@ class _Recovery:
             dialects=self._dialects,
             resume=self._resume,
             ceiling_left=self._ceilings() is not None,
+            repairable=bool(self._notes),
             barred=frozenset(self._barred),
         )
         return decide(self.history, situation)
 
-    def failed(self, decision: Next, ended: Ended, failure: Failure) -> None:
-        """An attempt of this decision has ended so."""
+    def failed(
+        self, decision: Next, ended: Ended, failure: Failure, notes: Sequence[RepairNote]
+    ) -> None:
+        """An attempt of this decision has ended so; `notes` say what was wrong with its answer."""
+        self._notes = notes
         self._released = bool(ended.released)
         self._resume = ended.resume
         self.history.append(
@@ -140,19 +147,28 @@ class _Recovery:
 
     def _directive(self, decision: Next) -> Directive:
         """The directive, with its patch in the rebuilder's store where it needs one. Raises `RebuildOverflow`."""
-        snapshot_ref = self._exchange.refs.snapshot
-        if decision.directive is DirectiveKind.EXACT:
-            return Exact(snapshot_ref)
-        resume, ceilings = self._resume, self._ceilings()
+        match decision.directive:
+            case DirectiveKind.EXACT:
+                return Exact(self._exchange.refs.snapshot)
+            case DirectiveKind.CONTINUATION:
+                return self._continuation(self._dialects[decision.targets[0]])
+            case DirectiveKind.SCHEMA:
+                return self._repair()
+
+    def _continuation(self, dialect: Prefill) -> Directive:
+        resume, ceilings, endpoint = self._resume, self._ceilings(), self._exchange.endpoint
         assert resume is not None, "a continuation has a resume point"
         assert ceilings is not None, "and tokens left"
-        dialect, endpoint = self._dialects[decision.targets[0]], self._exchange.endpoint
-        directive = Continuation(snapshot_ref, resume.cursor)
-        self._rebuilder.patches.put(
-            directive,
-            Appended(continuation_item(dialect, endpoint, resume.text)),
-            siblings={**flags(dialect, endpoint), **ceilings},
-        )
+        directive = Continuation(self._exchange.refs.snapshot, resume.cursor)
+        item = continuation_item(dialect, endpoint, resume.text)
+        siblings = {**flags(dialect, endpoint), **ceilings}
+        self._rebuilder.patches.put(directive, Appended(item), siblings=siblings)
+        return directive
+
+    def _repair(self) -> Directive:
+        directive = repair_key(self._notes, self.history[-1].failure.code)
+        item = repair_item(self._notes, endpoint=self._exchange.endpoint)
+        self._rebuilder.patches.put(directive, Appended(item))
         return directive
 
     def _ceilings(self) -> Mapping[str, bytes] | None:
@@ -165,17 +181,18 @@ class _Recovery:
 
 async def _end_of(
     order: AttemptOrder, reports: trio.MemoryReceiveChannel[Reports], exchange: Exchange
-) -> Ended:
-    """How the attempt ended; a violation counts before its own end."""
+) -> tuple[Ended, Sequence[RepairNote]]:
+    """How the attempt ended, and what was wrong with its answer; a violation counts before its own end."""
     n, violation = order.n, None
+    notes: Sequence[RepairNote] = ()
     while True:
         report = await reports.receive()
         if isinstance(report, Violation):
-            violation = report.failure
+            violation, notes = report.failure, report.notes
             order.scope.cancel()
             continue
         how = violation or report.how
         code = how.code if isinstance(how, Failure) else "complete"
         name = exchange.targets[report.target].provider_name if report.target >= 0 else ""
         exchange.note(What.ATTEMPT_ENDED, attempt=n, code=code, provider=name)
-        return msgspec.structs.replace(report, how=how)
+        return msgspec.structs.replace(report, how=how), notes

@@ -133,7 +133,7 @@ class _Evaluator:
             released, failure = self._judge.take(batch.frames, batch.received_at)
         if failure is None and self._judge.ledger_bytes > self._held.size:
             failure = self._account()
-        self._note_seam(batch.n)
+        self._tell(batch.n)
         if released:
             await self._release(batch.n, released)
         if failure is not None:
@@ -155,7 +155,7 @@ class _Evaluator:
             judge.fail(how)
         elif not self.condemned:
             released, failure = judge.finish(how)
-            self._note_seam(end.n)
+            self._tell(end.n)
             if failure is not None:
                 await self._condemn(end.n, failure)
             else:
@@ -182,10 +182,13 @@ class _Evaluator:
         self._judge.fail(failure)
         self._account()
         self._exchange.note(What.VIOLATION, attempt=n, code=failure.code)
-        await self._reports.send(Violation(n, failure))
+        await self._reports.send(Violation(n, failure, self._judge.notes))
 
-    def _note_seam(self, n: int) -> None:
-        """How a continuation met what was there, once."""
+    def _tell(self, n: int) -> None:
+        """What the judgement has found beside its result: how a continuation met what was there, once, and remarks."""
+        for remark in self._judge.remarks:
+            self._exchange.note(What.REMARK, attempt=n, code=remark)
+        self._judge.remarks.clear()
         kind = self._judge.seam_kind
         if kind is not None and not self._seam_noted:
             self._seam_noted = True

@@ -33,7 +33,7 @@ from gate.continuable import read_continuable
 from gate.dialects import can_continue
 from gate.envelope import refusal
 from gate.events import Intake, Refused, Terminal, Wire
-from gate.filters.builtin import make_filters
+from gate.filters.builtin import filter_context, make_filters
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.observe import Observation, Outcome, OutcomeKind, What
@@ -298,6 +298,9 @@ def _inner_actors(
     send_evidence, evidence = trio.open_memory_channel[Evidence](EVIDENCE_BATCHES_MAX)
     send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
     request, pool = exchange.snapshot.request, exchange.pool
+    context = filter_context(
+        exchange.snapshot.body, request, structured_output=pool.route.structured_output
+    )
     judge = Judge(
         pool.route.hold,
         streams=request.stream,
@@ -306,7 +309,7 @@ def _inner_actors(
         reasoning_field=pool.route.reasoning_field,
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
-        make_filters=lambda: make_filters(pool.filters, choices=request.choices),
+        make_filters=lambda: make_filters(pool.filters, context),
     )
     return [
         partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),

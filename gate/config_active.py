@@ -41,13 +41,11 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "providers[].idempotency_header",
     "models[].targets[].weight",
     "models[].targets[].context_tokens",
-    "routes.*.structured_output",
     "routes.*.output_policy",
     "routes.*.think_tags",
     "routes.*.responses_over_chat",
     "routes.*.hold.pings_commit",
     "routes.*.clocks.chars_per_second_min",
-    "routes.*.recovery.schema_repairs_max",
     "routes.*.recovery.loop_temperature_add",
     "filters.*",
     "compat.buffered_error",
@@ -68,8 +66,6 @@ ALREADY_SO: Final[Mapping[str, tuple[object, ...]]] = types.MappingProxyType(
     {
         "keys[].requests_per_minute": (0,),
         "keys[].exchanges_max": (0,),
-        "routes.*.structured_output": ("off",),
-        "routes.*.recovery.schema_repairs_max": (0,),
     }
 )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gate.dialects import CEILINGS
 from gate.ingress import ChatRequest
-from gate.loose_json import tolerant_object
+from gate.loose_json import member_value
 from gate.splice import Member, members_of
 
 __all__ = ["Continuable", "last_element", "read_continuable"]
@@ -95,11 +95,7 @@ def _value(body: bytes, members: Mapping[str, Member], name: str) -> Any:
 
 def _decoded(body: bytes, member: Member) -> Any:
     """One value; something that is nothing we know where it is too large, or can't be read."""
-    if member.value_end - member.value_start > MEMBER_BYTES_MAX:
-        return msgspec.UNSET
-    raw = bytes(body[member.value_start : member.value_end])
-    value = tolerant_object(b'{"value":%b}' % raw)
-    return msgspec.UNSET if value is None else value["value"]
+    return member_value(body, member, bytes_max=MEMBER_BYTES_MAX)
 
 
 def _last_role(body: bytes, messages: Member) -> str | None:

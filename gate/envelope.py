@@ -81,6 +81,11 @@ _SENTENCES: Final = {
     "missing_terminal": "The provider's answer ended without saying that it was complete.",
     "malformed_event": "The provider's answer was malformed.",
     "empty_answer": "The provider gave an empty answer.",
+    "output_invalid": "The provider's answer is not in the format that the request asks for.",
+    "output_rejected": "The provider's answer is not in the format that the request asks for.",
+    "json_invalid": "The provider's answer is not the JSON that the request asks for.",
+    "schema_mismatch": "The provider's answer does not fit the schema of the request.",
+    "tool_invalid": "The provider's answer has a tool call that is not valid.",
     "failed_finish": "The provider ended its answer with a failure.",
     "repetition_loop": "The provider's answer went round in circles.",
     "continuation_restarted": "The answer was cut off, and the provider could not go on with it.",
@@ -117,6 +122,12 @@ _STATUS: Final = {
     FailureKind.QUEUE: 503,
     FailureKind.NO_TARGET: 503,
     FailureKind.BUDGET: 503,
+}
+# Type of a 502/504 where a filter's verdict was the last word; what is not here is `run_error`.
+_VERDICT_TYPES: Final = {
+    FailureKind.OUTPUT_INVALID: "output_policy_error",
+    FailureKind.OUTPUT_REJECTED: "output_policy_error",
+    FailureKind.TOOL_INVALID: "tool_validation_error",
 }
 _CALLERS: Final = frozenset(
     {
@@ -164,7 +175,8 @@ def public_error(
     if status in {429, 503}:
         wait = DEFAULT_RETRY_AFTER if retry_after is None else retry_after
         return PublicError(status, _TYPES[status], failure.code, retry_after=wait)
-    return PublicError(status, "run_error", failure.code, retry=False if attempts else None)
+    type_ = _VERDICT_TYPES.get(failure.kind, "run_error")
+    return PublicError(status, type_, failure.code, retry=False if attempts else None)
 
 
 def envelope(error: PublicError) -> bytes:

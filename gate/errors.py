@@ -4,6 +4,7 @@
       RequestRefused                 the caller's request can't be served as it is (4xx, or 503 at a limit)
       BudgetExceeded                 a memory budget has no room; nothing was allocated
         RebuildOverflow              a patch or a rebuilt body has no room; recovery goes on without that plan
+      SchemaUnusable                 a JSON Schema of the caller's can't be judged by; what it would judge passes
       SnapshotClosed                 the ingress snapshot was used after its exchange
       RebuildRefused                 a rebuild, or a step of one, was asked for what it may not do; nothing changed
         EndpointUnsupported          no request of that endpoint can be rebuilt
@@ -50,6 +51,7 @@ __all__ = [
     "RefMalformed",
     "RequestMismatch",
     "RequestRefused",
+    "SchemaUnusable",
     "SnapshotClosed",
     "SnapshotMismatch",
     "Source",
@@ -112,6 +114,17 @@ class RebuildOverflow(BudgetExceeded):
     def __init__(self, scope: str, *, wanted: int, free: int) -> None:
         super().__init__(scope, wanted=wanted, free=free)
         self.public_code = "rebuild_overflow"
+
+
+class SchemaUnusable(GateError):
+    """A schema that is no schema, refers to something outside itself, or would take too much to judge by. The text is the code."""
+
+    public_code = "schema_unusable"
+    http_status = 400
+    source = Source.CALLER
+
+    def __init__(self) -> None:
+        super().__init__(self.public_code)
 
 
 class SnapshotClosed(GateError):

@@ -14,6 +14,7 @@ import msgspec
 from gate.envelope import PublicError
 from gate.failure import Failure
 from gate.plan import Cursor
+from gate.repair import RepairNote
 
 __all__ = [
     "AudioDelta",
@@ -240,10 +241,11 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A gating filter, or a limit, condemned attempt `n`; its `Ended` still follows."""
+    """A gating filter, or a limit, condemned attempt `n`; its `Ended` still follows. `notes`, raw: what a repair would have to say."""
 
     n: int
     failure: Failure
+    notes: tuple[RepairNote, ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -49,6 +49,9 @@ class FailureKind(Enum):
     CUT = "stream_cut"
     MISSING_TERMINAL = "missing_terminal"
     MALFORMED = "malformed_event"
+    OUTPUT_INVALID = "output_invalid"  # the answer is not what the request's format asks for
+    OUTPUT_REJECTED = "output_rejected"  # the same, where the route wants no further attempt
+    TOOL_INVALID = "tool_invalid"  # a tool call that can't be carried out as it is
     EMPTY = "empty_answer"
     FAILED_FINISH = "failed_finish"  # a finish reason that says failure
     REPETITION = "repetition_loop"
@@ -65,17 +68,18 @@ class FailureKind(Enum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One failure. `retry_after` is in seconds from the moment it was received."""
+    """One failure. `retry_after` is in seconds from the moment it was received; `verdict` is a filter's own code, where that says more than the kind."""
 
     kind: FailureKind
     status: int = 0
     provider_code: str | None = None
     provider_param: str | None = None
     retry_after: float | None = None
+    verdict: str = ""
 
     @property
     def code(self) -> str:
-        return self.kind.value
+        return self.verdict or self.kind.value
 
 
 _CONTEXT: Final = re.compile(

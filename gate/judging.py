@@ -16,10 +16,11 @@ from gate.continuable import Continuable
 from gate.events import Complete, Facts, Frame, Identity, Resume
 from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
-from gate.filters.contract import Filter, Passed, Verdict, combine
+from gate.filters.contract import Filter, Noticing, Passed, Primed, Verdict, Violated, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
 from gate.recovery_table import continues
+from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
 from gate.usage import Share, joined_usage
@@ -53,6 +54,10 @@ class Judge:
         self.facts: Facts | None = None
         self.resume: Resume | None = None  # after a failure: where another attempt may go on
         self.seam_kind: SeamKind | None = None  # of this attempt, once it is known
+        self.notes: tuple[RepairNote, ...] = ()  # what a repair would have to say of this attempt
+        self.remarks: list[
+            str
+        ] = []  # what filters that hold nothing back have found; whoever tells of it clears it
         self._hold = hold
         self._streams = streams
         self._let_go = False  # the cap was reached under over_cap = "release"
@@ -98,6 +103,7 @@ class Judge:
         self._kept: list[Frame] = []  # of former attempts, not judged with this one's yet
         self._failed = False
         self.seam_kind = None
+        self.notes = ()
         if self._let_go:
             self._policy.let_go()
 
@@ -112,7 +118,8 @@ class Judge:
         assert self.resume is not None, "something is kept to go on from"
         self._begin(going_on=True)
         for each in self._filters:
-            each.prime(self._transcript.text if self._transcript is not None else "")
+            if isinstance(each, Primed):
+                each.prime(self._transcript.text if self._transcript is not None else "")
         self._kept = self.tail.between(self.tail.released, self.tail.newest)
         self._seam = Seam(self.resume.text, seam_chars=self._seam_chars)
 
@@ -171,6 +178,8 @@ class Judge:
         failure = self._judge(frames, None) or self._judged(
             [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         )
+        notices = [each.notice for each in self._filters if isinstance(each, Noticing)]
+        self.remarks += filter(None, notices)
         return ([], failure) if failure is not None else (self._release(self.tail.newest), None)
 
     def fail(self, failure: Failure) -> None:
@@ -229,12 +238,19 @@ class Judge:
         """What the gating filters say together; one that only observes holds and condemns nothing."""
         gating = [verdict for each, verdict in verdicts if each.gating]
         verdict = combine(gating, newest=self.tail.newest)
+        if len(gating) < len(verdicts):
+            self.remarks += [
+                said.code
+                for each, said in verdicts
+                if isinstance(said, Violated) and not each.gating
+            ]
         if isinstance(verdict, Passed):
             self._passed = verdict.position
             return None
         # Nobody passes anything of this attempt any more: what was good of it is what another may go on from.
         good = min(each.position for each in gating)
         self._passed = min(max(good, self.tail.released), self.tail.newest)
+        self.notes = verdict.notes
         return verdict.failure
 
     @property

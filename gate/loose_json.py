@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gate.splice import JsonRefused, scan_members
+import msgspec
+
+from gate.splice import JsonRefused, Member, scan_members
 
 __all__ = [
     "encoded",
@@ -18,6 +20,7 @@ __all__ = [
     "is_plain",
     "is_utf8",
     "items",
+    "member_value",
     "paired",
     "string",
     "tolerant_object",
@@ -45,6 +48,15 @@ def _finite(digits: str) -> float | None:
     """A number with a fraction or an exponent; None where it is larger than a float can be, for it would be written as Infinity."""
     number = float(digits)
     return number if math.isfinite(number) else None
+
+
+def member_value(body: bytes, member: Member, *, bytes_max: int) -> Any:
+    """One member's value; `msgspec.UNSET` where it is larger than that, or can't be read."""
+    if member.value_end - member.value_start > bytes_max:
+        return msgspec.UNSET
+    raw = bytes(body[member.value_start : member.value_end])
+    value = tolerant_object(b'{"value":%b}' % raw)
+    return msgspec.UNSET if value is None else value["value"]
 
 
 def items(value: object) -> list[Mapping[str, Any]]:

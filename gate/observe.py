@@ -24,6 +24,7 @@ class What(Enum):
     VIOLATION = "violation"
     PLAN = "plan"
     SEAM = "seam"
+    REMARK = "remark"
     GIVE_UP = "give_up"
     FINISH_UNKNOWN = "finish_unknown"
     FINISH_MISSING = "finish_missing"

@@ -44,6 +44,7 @@ class Row(NamedTuple):
 _FAULT: Final = Row((Step.NEXT,), (Step.CONTINUE,))
 _BUSY: Final = Row((Step.SAME, Step.NEXT), (Step.CONTINUE,))
 ANSWER: Final = Row((Step.FALL_BACK,))
+_INVALID: Final = Row((Step.REPAIR, Step.NEXT))
 _FINAL: Final = Row()
 
 TABLE: Final[Mapping[FailureKind, Row]] = {
@@ -69,6 +70,9 @@ TABLE: Final[Mapping[FailureKind, Row]] = {
     # A model that goes round in circles may do so again: another one first, then from before the loop.
     FailureKind.REPETITION: Row((Step.FRESH, Step.CONTINUE_HELD, Step.NEXT), (Step.CONTINUE_HELD,)),
     FailureKind.RESTARTED: _FAULT,
+    FailureKind.OUTPUT_INVALID: _INVALID,
+    FailureKind.OUTPUT_REJECTED: _FINAL,
+    FailureKind.TOOL_INVALID: _INVALID,
     FailureKind.DENIED: _FINAL,
     FailureKind.TOTAL: _FINAL,
     FailureKind.STREAM_LIMIT: _FINAL,

@@ -20,7 +20,15 @@ from actors.exchange import ENDPOINT, run_exchange
 from actors.ports import BodyPart, Caller, Disconnected, Headers, UpstreamRequest
 from actors.world import World
 from gate.budget import MemoryBudget
-from gate.config import ClocksConfig, HoldConfig, LimitsConfig, Prefill, RecoveryConfig, RouteConfig
+from gate.config import (
+    ClocksConfig,
+    HoldConfig,
+    LimitsConfig,
+    Prefill,
+    RecoveryConfig,
+    RouteConfig,
+    StructuredOutput,
+)
 from gate.errors import UpstreamFailed, UpstreamFault
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot, read_chat_request
@@ -391,6 +399,8 @@ def gateway(
     capabilities: Iterable[str] = ("tools", "json_schema"),
     blocked: str | None = None,
     prefill: Prefill = "none",
+    filters: tuple[str, ...] = ("empty",),
+    structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
@@ -414,11 +424,12 @@ def gateway(
         hold=hold or HoldConfig(),
         clocks=clocks or ClocksConfig(),
         recovery=recovery or RecoveryConfig(),
+        structured_output=structured_output,
     )
     share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
     budget = RetryBudget(share=share, floor=floor, now=0.0)
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, ("empty",), targets, budget, blocked)},
+        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, blocked)},
         limits=limits,
         caller_write_seconds=caller_write_seconds,
         dispatch=Dispatch(

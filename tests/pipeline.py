@@ -10,6 +10,7 @@ from gate.config import HoldConfig
 from gate.events import Complete, HowEnded, Shape, Start
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
+from gate.filters.contract import FilterContext
 from gate.framing import Framing, framing_for
 from gate.judging import Judge
 from gate.reader import ChatBodyReader, ChatStreamReader
@@ -50,7 +51,7 @@ def run(
         streams=stream,
         held_bytes_max=LIMIT,
         choices=choices,
-        make_filters=lambda: make_filters(["empty"], choices=choices),
+        make_filters=lambda: make_filters(["empty"], FilterContext(choices)),
     )
     framing = framing_for(start(stream=stream, usage=usage))
     written = b""

@@ -1,18 +1,41 @@
-"""The built-in kinds that are there today: kind -> filter for one attempt."""
+"""The built-in kinds that are there today: kind -> filter for one attempt, or None where the request gives it nothing to judge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gate.filters.contract import Filter
+import msgspec
+
+from gate.config import StructuredOutput
+from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
+from gate.filters.structured_output import structured_output
+from gate.ingress import ChatRequest
+from gate.loose_json import member_value
 
-__all__ = ["BUILT", "make_filters"]
+__all__ = ["BUILT", "filter_context", "make_filters"]
 
-BUILT: Final[Mapping[str, Callable[[int], Filter]]] = {"empty": EmptyFilter}
+FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
+
+BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
+    "empty": lambda context: EmptyFilter(context.choices),
+    "structured_output": structured_output,
+}
 
 
-def make_filters(names: Sequence[str], *, choices: int) -> list[Filter]:
+def filter_context(
+    body: bytes, request: ChatRequest, *, structured_output: StructuredOutput
+) -> FilterContext:
+    """What the filters know of a request, under its route's level. A format too large to be judged by still means that the answer has to be JSON."""
+    found = [member for member in request.members if member.key == "response_format"]
+    asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
+    if asked is msgspec.UNSET:
+        asked = {"type": "json_schema"}
+    return FilterContext(request.choices, asked, structured_output)
+
+
+def make_filters(names: Sequence[str], context: FilterContext) -> list[Filter]:
     """Fresh filters for one attempt, for those names of a route's list whose kind is built."""
-    return [BUILT[name](choices) for name in names if name in BUILT]
+    made = [BUILT[name](context) for name in names if name in BUILT]
+    return [each for each in made if each is not None]

@@ -7,14 +7,24 @@ move) or a violation. State belongs to one attempt; time comes with the batch. P
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from gate.config import StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
+from gate.repair import RepairNote
 
-__all__ = ["Filter", "Passed", "Verdict", "Violated", "combine"]
+__all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated", "combine"]
+
+
+class FilterContext(msgspec.Struct, frozen=True):
+    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none."""
+
+    choices: int
+    response_format: object = None
+    structured_output: StructuredOutput = "off"
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -24,11 +34,15 @@ class Passed(msgspec.Struct, frozen=True):
 
 
 class Violated(msgspec.Struct, frozen=True):
-    """The frame at `position` (or, at the end, the answer as a whole) is not to be released; `failure` says which row of the recovery table holds."""
+    """The frame at `position` (or, at the end, the answer as a whole) is not to be released; `failure` says which row of the recovery table holds.
+
+    `notes` say what a repair asks for; they quote the answer.
+    """
 
     position: int
     code: str
     failure: Failure
+    notes: tuple[RepairNote, ...] = ()
 
 
 Verdict: TypeAlias = Passed | Violated
@@ -40,14 +54,26 @@ class Filter(Protocol):
     name: str
     gating: bool
 
-    def prime(self, text: str) -> None:
-        """What has been released of the answer that this attempt goes on with, before anything is observed."""
-
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         """Judges the next frames; `position` is that of the first of them."""
 
     def finish(self, position: int, facts: Facts) -> Verdict:
         """Judges the answer as a whole, at the end of a complete attempt; `position` is the one behind its last frame, `facts` how it closed."""
+
+
+@runtime_checkable
+class Primed(Protocol):
+    """A filter that has to know the answer text that stands before an attempt which continues another."""
+
+    def prime(self, text: str) -> None:
+        """Called once, before the first `observe`, with the text of choice 0; only one choice is ever continued."""
+
+
+@runtime_checkable
+class Noticing(Protocol):
+    """A filter that may have something to say beside its verdict: a stable token, known at the end, or None."""
+
+    notice: str | None
 
 
 # The worst violation decides the recovery; the order is fixed, so that the order in which filters answer does not matter.

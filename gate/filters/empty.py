@@ -26,7 +26,8 @@ class EmptyFilter:
         self._answer = Answer(choices)
 
     def prime(self, text: str) -> None:
-        self._answer.observe((TextDelta(0, text),) if text else ())
+        if text:
+            self._answer.observe((TextDelta(0, text),))
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         for frame in frames:

@@ -29,7 +29,7 @@ from gate.events import (
 )
 from gate.failure import Failure, FailureKind
 from gate.filters.builtin import make_filters
-from gate.filters.contract import Passed, Verdict
+from gate.filters.contract import FilterContext, Passed, Verdict
 from gate.judging import Judge
 from gate.observe import What
 from gate.reader import ChatStreamReader
@@ -73,7 +73,7 @@ def judge_of(exchange: Exchange) -> Judge:
         route.hold,
         streams=asked.stream,
         held_bytes_max=exchange.limits.held_bytes_max,
-        make_filters=lambda: make_filters(exchange.pool.filters, choices=asked.choices),
+        make_filters=lambda: make_filters(exchange.pool.filters, FilterContext(asked.choices)),
     )
 
 
@@ -82,9 +82,6 @@ class Stubborn:
 
     name = "stubborn"
     gating = True
-
-    def prime(self, text: str) -> None:
-        raise AssertionError("nothing is continued here")
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         return Passed(min(2, position + len(frames)))

@@ -33,13 +33,11 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "providers[].idempotency_header",
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
-        "routes.*.structured_output",
         "routes.*.output_policy",
         "routes.*.think_tags",
         "routes.*.responses_over_chat",
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
-        "routes.*.recovery.schema_repairs_max",
         "routes.*.recovery.loop_temperature_add",
         "filters.*",
         "compat.buffered_error",
@@ -54,7 +52,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty"}) == BUILT_KINDS
+    assert frozenset({"empty", "structured_output"}) == BUILT_KINDS
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -88,7 +86,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.default.{key}",
         )
         for key, value in {
-            "structured_output": "check",
             "output_policy": "strict",
             "think_tags": True,
             "responses_over_chat": True,
@@ -103,7 +100,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
         for part, key, value in (
             ("hold", "pings_commit", True),
             ("clocks", "chars_per_second_min", 1.0),
-            ("recovery", "schema_repairs_max", 2),
             ("recovery", "loop_temperature_add", 0.2),
         )
     ),
@@ -151,7 +147,8 @@ def test_a_file_of_built_parts_is_told_nothing() -> None:
         keys=[{"name": "a", "key_env": "A", "models": ["small"]}],
         routes={
             "default": {
-                "filters": ["empty"],
+                "filters": ["empty", "structured_output"],
+                "structured_output": "check",
                 "reasoning_field": "reasoning",
                 "hold": {"mode": "buffered", "opening_chars": 9, "reasoning": "release"},
                 "clocks": {"gap_seconds": 1.0},
@@ -160,6 +157,7 @@ def test_a_file_of_built_parts_is_told_nothing() -> None:
                     "fallback_on": [],
                     "continuation": "committed",
                     "seam_chars": 32,
+                    "schema_repairs_max": 2,
                 },
             }
         },
@@ -183,8 +181,7 @@ def test_a_default_that_is_written_out_is_no_wish() -> None:
 
 def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
     """To switch off what is not built changes nothing."""
-    recovery = {"schema_repairs_max": 0}
-    route = {"filters": [], "structured_output": "off", "recovery": recovery}
+    route: dict[str, Any] = {"filters": []}
     keys = [{"name": "a", "key_env": "A", "requests_per_minute": 0, "exchanges_max": 0}]
     assert inactive(tables(routes={"default": route}, keys=keys)) == ()
 
@@ -196,7 +193,6 @@ def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
         "routes.default.filters: repetition",
         "routes.default.filters: encoding",
         "routes.default.filters: tool_calls",
-        "routes.default.filters: structured_output",
     )
 
 

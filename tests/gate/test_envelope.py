@@ -85,6 +85,8 @@ def test_an_answer_without_a_code_gets_ours(failure: Failure, status: int, code:
         (FailureKind.MALFORMED, 502, "run_error", "malformed_event"),
         (FailureKind.EMPTY, 502, "run_error", "empty_answer"),
         (FailureKind.HELD_LIMIT, 502, "run_error", "held_limit"),
+        (FailureKind.OUTPUT_INVALID, 502, "output_policy_error", "output_invalid"),
+        (FailureKind.TOOL_INVALID, 502, "tool_validation_error", "tool_invalid"),
         (FailureKind.NO_PROGRESS, 504, "run_error", "first_content_timeout"),
         (FailureKind.JSON_LATE, 504, "run_error", "json_timeout"),
         (FailureKind.TOTAL, 504, "run_error", "total_timeout"),
@@ -222,3 +224,11 @@ def test_the_sentence_is_ours_even_where_the_code_is_the_providers() -> None:
         envelope(public_error(Failure(FailureKind.NOT_FOUND, 404), attempts=1))
     )
     assert lost["error"]["message"] == "The provider does not know this model or resource."
+
+
+@pytest.mark.parametrize("code", ["json_invalid", "schema_mismatch"])
+def test_a_filters_own_code_is_told_with_its_own_sentence(code: str) -> None:
+    """It says more than the kind of the failure."""
+    error = public_error(Failure(FailureKind.OUTPUT_INVALID, verdict=code), attempts=2)
+    assert error == PublicError(502, "output_policy_error", code, retry=False)
+    assert sentence(code) not in {GENERAL, sentence("output_invalid")}

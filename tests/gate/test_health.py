@@ -92,6 +92,8 @@ def test_a_healthy_provider_has_no_probes() -> None:
         FailureKind.CONTEXT_LENGTH,
         FailureKind.NOT_FOUND,
         FailureKind.RATE_LIMITED,
+        FailureKind.OUTPUT_INVALID,
+        FailureKind.TOOL_INVALID,
         FailureKind.HELD_LIMIT,
         FailureKind.BUDGET,
         FailureKind.ABORTED,

@@ -28,6 +28,8 @@ NEXT_FIRST = (
     FailureKind.CUT,
     FailureKind.MISSING_TERMINAL,
     FailureKind.MALFORMED,
+    FailureKind.OUTPUT_INVALID,
+    FailureKind.TOOL_INVALID,
     FailureKind.EMPTY,
     FailureKind.FAILED_FINISH,
     FailureKind.REPETITION,
@@ -51,6 +53,7 @@ FINAL = {
     FailureKind.BUDGET: (503, "memory_budget"),
     FailureKind.ABORTED: (502, "aborted"),
     FailureKind.DENIED: (502, "content_denied"),
+    FailureKind.OUTPUT_REJECTED: (502, "output_rejected"),
 }
 ALL_ANSWERS = ("context_length", "content_filter", "auth", "not_found")
 

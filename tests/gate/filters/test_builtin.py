@@ -7,28 +7,32 @@ from typing import get_args
 from gate.config import FilterKind
 from gate.events import Facts, Frame, TextDelta
 from gate.filters.builtin import BUILT, make_filters
-from gate.filters.contract import Passed, Violated
+from gate.filters.contract import FilterContext, Passed, Violated
 from gate.refs import is_stable_token
 
 
 def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
     """In its order; what is missing was said at the start."""
-    made = make_filters(["patterns-of-mine", "empty", "webhook"], choices=1)
+    made = make_filters(["patterns-of-mine", "empty", "webhook"], FilterContext(1))
     assert [each.name for each in made] == ["empty"]
-    assert make_filters([], choices=1) == []
+    assert make_filters([], FilterContext(1)) == []
 
 
 def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
     """Under the filter's own, stable name."""
     assert set(get_args(FilterKind)) >= BUILT.keys()
+    context = FilterContext(1, {"type": "json_object"}, "repair")
     for kind, build in BUILT.items():
-        assert build(1).name == kind
+        made = build(context)
+        assert made is not None
+        assert made.name == kind
         assert is_stable_token(kind)
 
 
 def test_a_new_attempt_is_judged_anew() -> None:
     """The words of a lost attempt don't make an answer of an empty one."""
-    (first,), (second,) = make_filters(["empty"], choices=1), make_filters(["empty"], choices=1)
+    (first,) = make_filters(["empty"], FilterContext(1))
+    (second,) = make_filters(["empty"], FilterContext(1))
     first.observe([Frame(b"{}", (TextDelta(0, "hello"),), 2)], 0)
     assert isinstance(first.finish(1, Facts()), Passed)
     assert isinstance(second.finish(0, Facts()), Violated)
@@ -36,6 +40,14 @@ def test_a_new_attempt_is_judged_anew() -> None:
 
 def test_filters_know_how_many_choices_were_asked_for() -> None:
     """One answer of two is not enough."""
-    (judge,) = make_filters(["empty"], choices=2)
+    (judge,) = make_filters(["empty"], FilterContext(2))
     judge.observe([Frame(b"{}", (TextDelta(0, "hello"),), 2)], 0)
     assert isinstance(judge.finish(1, Facts()), Violated)
+
+
+def test_a_filter_that_the_request_gives_nothing_to_judge_is_not_made() -> None:
+    """A plain text under a route that checks formats."""
+    context = FilterContext(1, None, "repair")
+    assert [each.name for each in make_filters(["structured_output", "empty"], context)] == [
+        "empty"
+    ]

@@ -17,7 +17,7 @@ from gate.events import (
     ToolDelta,
 )
 from gate.failure import Failure, FailureKind
-from gate.filters.contract import Passed, Verdict, Violated
+from gate.filters.contract import Passed, Primed, Verdict, Violated
 from gate.filters.empty import EmptyFilter
 
 EMPTY = Violated(0, "empty_answer", Failure(FailureKind.EMPTY))
@@ -93,3 +93,14 @@ def test_the_filter_holds_nothing_while_the_answer_comes() -> None:
 def test_the_filter_gates_under_its_name() -> None:
     """A release waits for it."""
     assert (EmptyFilter.name, EmptyFilter.gating) == ("empty", True)
+
+
+@pytest.mark.parametrize(("before", "verdict"), [("", EMPTY), (" \n", EMPTY), ("Once", Passed(0))])
+def test_the_text_before_a_continuation_is_part_of_the_answer(
+    before: str, verdict: Verdict
+) -> None:
+    """One that adds nothing to it has ended where the former attempt broke off."""
+    judge = EmptyFilter(1)
+    assert isinstance(judge, Primed)
+    judge.prime(before)
+    assert judge.finish(0, Facts((FinishFact(0, "stop"),))) == verdict

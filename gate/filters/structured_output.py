@@ -1,0 +1,138 @@
+"""`structured_output`: an answer to a request with a `response_format` is JSON, and fits its schema (chat).
+
+Judged as a whole, at the end: per choice one JSON value, with white space around it at most; an object where `json_object` asks for one. A choice that ended with `length` or
+`content_filter` is an answer as it stands, and one with a refusal, audio or a tool call has no text to judge. A schema that can't be judged by (`gate.schema`) is left out: the
+text has to be JSON all the same.
+
+While it gates, nothing passes before the end. The texts that it keeps are those of the held evidence itself, by reference, so `held_bytes_max` bounds them; joined they exist for
+the time of the judgement only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gate.config import StructuredOutput
+from gate.errors import SchemaUnusable
+from gate.events import AudioDelta, Facts, Frame, RefusalDelta, TextDelta, ToolDelta
+from gate.failure import Failure, FailureKind
+from gate.filters.contract import FilterContext, Passed, Verdict, Violated
+from gate.repair import FORMAT, RepairNote, excerpt_of
+from gate.schema import CompiledSchema, SchemaError, compile_schema
+from gate.strict_json import NotJson, parse_json
+
+__all__ = ["OutputFormat", "StructuredOutputFilter", "read_format", "structured_output"]
+
+NOTES_MAX: Final = 8  # choices that a violation speaks of
+UNUSABLE: Final = "schema_unusable"
+NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
+_GATING: Final = frozenset({"repair", "reject"})
+_REAL_ENDS: Final = frozenset({"length", "content_filter"})
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """What a `response_format` asks for. `schema` as the caller gave it; None: it gave none."""
+
+    schema: object = None
+    any_object: bool = False
+
+
+class StructuredOutputFilter:
+    """Judges one attempt whose caller asked for `choices` choices in this format.
+
+    `notice`, known at the end: a stable token that says why the schema was not judged by, or None.
+    """
+
+    name = "structured_output"
+
+    def __init__(self, asked: OutputFormat, level: StructuredOutput, *, choices: int) -> None:
+        self.gating = level in _GATING
+        self._repairs = level == "repair"
+        self.notice: str | None = None
+        self._asked = asked
+        self._texts: list[list[str]] = [[] for _ in range(choices)]
+        self._without_text: set[int] = set()
+        self._began: int | None = None
+        self._compiled: CompiledSchema | None = None
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        if self._began is None:
+            self._began = position
+        for frame in frames:
+            for event in frame.events:
+                match event:
+                    case TextDelta() if 0 <= event.choice < len(self._texts):
+                        self._texts[event.choice].append(event.text)
+                    case RefusalDelta() | AudioDelta():
+                        self._without_text.add(event.choice)
+                    case ToolDelta() if event.id or event.name or event.arguments:
+                        self._without_text.add(event.choice)
+                    case _:
+                        pass
+        return Passed(self._began if self.gating else position + len(frames))
+
+    def finish(self, position: int, facts: Facts) -> Verdict:
+        ended = {fact.choice for fact in facts.finishes if fact.reason in _REAL_ENDS}
+        codes, notes = [], []
+        for choice, texts in enumerate(self._texts):
+            if choice in ended or choice in self._without_text:
+                continue
+            text = "".join(texts)
+            code, errors = self._judged(text)
+            if code:
+                codes.append(code)
+                if self._repairs:
+                    notes.append(RepairNote(FORMAT, None, errors, excerpt_of(text)))
+        if not codes:
+            return Passed(position)
+        began = position if self._began is None else self._began
+        kind = FailureKind.OUTPUT_INVALID if self._repairs else FailureKind.OUTPUT_REJECTED
+        failure = Failure(kind, verdict=codes[0])
+        return Violated(began, codes[0], failure, tuple(notes[:NOTES_MAX]))
+
+    def _judged(self, text: str) -> tuple[str, tuple[SchemaError, ...]]:
+        """The code of what is wrong with one choice's text, and where; an empty one: nothing."""
+        try:
+            value = parse_json(text)
+        except NotJson as error:
+            return "json_invalid", (SchemaError("", "json", str(error)),)
+        if self._asked.any_object and not isinstance(value, dict):
+            return "schema_mismatch", (NOT_AN_OBJECT,)
+        errors = self._errors(value)
+        return "schema_mismatch" if errors else "", errors
+
+    def _errors(self, value: object) -> tuple[SchemaError, ...]:
+        if self._asked.schema is None or self.notice is not None:
+            return ()
+        try:
+            # Compiled where it is needed: an attempt that breaks off has no use for it.
+            if self._compiled is None:
+                self._compiled = compile_schema(self._asked.schema)
+            return self._compiled.check(value)
+        except SchemaUnusable:
+            self.notice = UNUSABLE
+            return ()
+
+
+def structured_output(context: FilterContext) -> StructuredOutputFilter | None:
+    """The filter of this request under its route's level; None where there is nothing to judge."""
+    asked = read_format(context.response_format)
+    if asked is None or context.structured_output == "off":
+        return None
+    return StructuredOutputFilter(asked, context.structured_output, choices=context.choices)
+
+
+def read_format(response_format: object) -> OutputFormat | None:
+    """What a `response_format` asks for; None: nothing that is judged here."""
+    match response_format:
+        case {"type": "json_object"}:
+            return OutputFormat(any_object=True)
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return OutputFormat(schema)
+        case {"type": "json_schema"}:
+            return OutputFormat()
+        case _:
+            return None
