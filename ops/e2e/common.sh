@@ -246,6 +246,7 @@ relay = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
 print("READY", relay.server_port, flush=True)
 relay.serve_forever()
 PYTHON
+    : >"$work/relay.log"
     python3 "$work/relay.py" "$1" >"$work/relay.log" 2>&1 &
     local relay=$! port
     started+=("$relay")
