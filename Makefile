@@ -78,8 +78,9 @@ check: lint type cov  ## lint, type and test with coverage
 e2e: $(READY)  ## against a real llama.cpp server
 	ops/e2e/llamacpp.sh
 
-corpus-cuts: $(READY)  ## every recorded stream, cut everywhere
-	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py --corpus=full
+corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
+	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \
+		tests/e2e/test_random_faults.py --corpus=full
 
 audit: $(READY)  ## known vulnerabilities in what is installed
 	$(BIN)/pip-audit --skip-editable
