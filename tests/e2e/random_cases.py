@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gate.config import ClocksConfig, HoldConfig, LimitsConfig, RecoveryConfig, RouteConfig
+from msgspec.structs import replace
+
+from gate.config import (
+    ClocksConfig,
+    ContinuationMode,
+    HoldConfig,
+    LimitsConfig,
+    Prefill,
+    RecoveryConfig,
+    RouteConfig,
+)
 from tests.doubles import ALIAS, request
 from tests.e2e.random_scripts import EVENT_BYTES_MAX, FAULTS, Draw, Script, draw_script
 
@@ -20,6 +30,10 @@ BODY_BYTES_MAX: Final = 150_000
 BODY_SECONDS_MAX: Final = 60.0
 CROWDED: Final = 0.15  # share of exchanges that others leave too little
 PATIENT: Final = 0.6  # share of exchanges that nothing strikes
+FRAGILE: Final = (
+    0.25  # share of exchanges whose first answer breaks, where another attempt may go on with it
+)
+BREAKS: Final = ("fin", "cut", "broken", "stall", "malformed", "in_band_error", "missing_terminal", "failed_finish", "oversized")  # fmt: skip
 
 
 # --- the gateway ---------------------------------------------------------------------------------
@@ -52,10 +66,21 @@ def draw_route(draw: Draw) -> RouteConfig:
         same_target_retries=draw.randint(0, 2),
         backoff_seconds=draw.choice((0.0, 0.25)),
         retry_budget_share=1.0,
+        continuation=draw.choice(("off", "held", "committed", "committed")),
+        seam_chars=draw.choice((0, 8, 64)),
         fallback_on=draw.choice((("auth",), ("auth", "not_found", "context_length"))),
     )
     hold = modes[draw.weighted({"live": 3, "window": 2, "buffered": 2})]
     return RouteConfig(hold=hold, clocks=clocks, recovery=recovery)
+
+
+def going_on(draw: Draw, route: RouteConfig) -> RouteConfig:
+    """The same route, where an answer that breaks off goes on."""
+    mode: ContinuationMode = draw.choice(("held", "committed", "committed"))
+    hold = draw.choice((HoldConfig(), HoldConfig(mode="window", tail_chars=draw.randint(1, 12))))
+    attempts = max(3, route.recovery.attempts_max)
+    recovery = replace(route.recovery, continuation=mode, attempts_max=attempts)
+    return replace(route, hold=hold, recovery=recovery)
 
 
 def draw_limits(draw: Draw, *, small: bool) -> LimitsConfig:
@@ -122,9 +147,10 @@ BAD_BODIES: Final[Sequence[tuple[bytes, int, str]]] = (
 )
 
 
-def draw_request(draw: Draw) -> Request:
-    """Any size, in any number of parts; sometimes one that is refused."""
+def draw_request(draw: Draw, *, plain: bool) -> Request:
+    """Any size, in any number of parts; sometimes one that is refused. `plain`: a stream of one choice."""
     streams, choices, usage = draw.chance(0.7), draw.choice((1, 1, 1, 2)), draw.chance(0.4)
+    streams, choices = (True, 1) if plain else (streams, choices)
     members: dict[str, Any] = {"n": choices} if choices > 1 or draw.chance(0.3) else {}
     members |= {"stream_options": {"include_usage": True}} if usage else {}
     members["user"] = "u" * draw.choice((0, 0, 10, 10, 1_000, 10_000, 100_000))
@@ -183,6 +209,7 @@ class Case:
     ample: bool
     targets: tuple[int, ...]
     priorities: tuple[int, ...]
+    prefill: Prefill
     request: Request
     scripts: tuple[Script, ...] = field(repr=False)
     reading: Reading
@@ -194,12 +221,19 @@ class Case:
         """Nothing but the providers' answers and the route decides how it ends."""
         return self.ample and not self.strike.what and self.crowd == Crowd()
 
+    @property
+    def continues(self) -> bool:
+        """An attempt may go on with another's answer."""
+        return self.prefill != "none" and self.route.recovery.continuation != "off"
+
 
 def draw_case(seed: int, number: int) -> Case:
     """Case `number` of a seed. Every third one begins with a fault whose turn it is, so that none is left out."""
     draw = Draw(f"{seed}/{number}")
     small = draw.chance(0.2)
-    route, asked = draw_route(draw), draw_request(draw)
+    fragile = draw.chance(FRAGILE)
+    route, asked = draw_route(draw), draw_request(draw, plain=fragile)
+    route = going_on(draw, route) if fragile else route
     crowd = draw_crowd(draw) if draw.chance(CROWDED) else Crowd()
     strike = Strike() if draw.chance(PATIENT) else draw_strike(draw, crowd)
     reading = Reading(seconds=draw.choice((0.0, 0.0, 0.0, 1.0, 7.0, 25.0)))
@@ -208,6 +242,7 @@ def draw_case(seed: int, number: int) -> Case:
         reading = Reading(stuck=True)
     targets = tuple(draw.randint(0, 1) for _ in range(draw.randint(1, 3)))
     turn = list(FAULTS)[number // 3 % len(FAULTS)] if number % 3 == 0 else ""
+    turn = draw.choice(BREAKS) if fragile and not turn else turn
     scripts = [
         draw_script(draw, each, asked.choices, fault=turn if each == 1 else "")
         for each in range(1, route.recovery.attempts_max + 1)
@@ -220,6 +255,7 @@ def draw_case(seed: int, number: int) -> Case:
         ample=not small,
         targets=targets,
         priorities=tuple(draw.randint(0, 1) for _ in targets),
+        prefill="vllm" if fragile else draw.choice(("none", "vllm", "assistant")),
         request=asked,
         scripts=tuple(scripts),
         reading=reading,

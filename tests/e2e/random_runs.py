@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -134,6 +135,7 @@ def prepared(case: Case, process: Gateway | None = None) -> Run:
         recovery=recovery,
         limits=case.limits,
         concurrency=1,
+        prefill=case.prefill,
         records=records,
     )
     pool = gate.pools[ALIAS]
@@ -333,26 +335,59 @@ def check_answer(run: Run, answer: Answer) -> None:
     assert answer.error is None
     assert finishes == [1] * wanted.choices
     assert all(choice.roles == ["assistant"] for choice in choices.values())
-    assert tuple(choices[at].text for at in range(wanted.choices)) == script.said.texts
-    assert choices[0].reasoning == script.said.thought
+    whole = telling(run, len(run.asked) - 1)
+    assert tuple(choices[at].text for at in range(wanted.choices)) == whole.texts
+    assert choices[0].reasoning == whole.thought
     assert script.may_complete, "a clean end, and nothing that was sent said so"
     if run.outcome is not None and run.caller.ended:
         assert run.outcome.kind is OutcomeKind.SUCCESS
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What an answer is that ends with one attempt: its own words, behind those that it was asked to go on with. `names`: of the attempt that began it."""
+
+    texts: tuple[str, ...]
+    thought: str
+    names: frozenset[str]
+
+
+def asked_to_go_on_with(asked: Asked) -> str | None:
+    """The answer so far, if an attempt was given one."""
+    last = json.loads(asked.body)["messages"][-1]
+    return last["content"] if last["role"] == "assistant" else None
+
+
+def telling(run: Run, at: int) -> Telling:
+    """The answer that ends with attempt `at`. What it was asked to go on with is the beginning of what an earlier one said."""
+    said, begun = run.played[at].said, asked_to_go_on_with(run.asked[at])
+    if begun is None:
+        return Telling(said.texts, said.thought, frozenset({said.name}))
+    assert begun.strip() == begun, "no place to go on from"
+    found = [
+        each for each in (telling(run, j) for j in range(at)) if each.texts[0].startswith(begun)
+    ]
+    assert found, "words that nobody said"
+    assert run.case.continues
+    return Telling((begun + said.texts[0],), found[-1].thought, found[-1].names)
+
+
 def speaker(run: Run, answer: Answer) -> Script:
-    """The one attempt whose words these are: the last one that was made, since nothing follows what was released."""
-    found = [script for script in run.played if said_by(script, answer)]
+    """The last attempt that was made: nothing but what goes on with the answer follows what was released, so these are its words, or the beginning of them."""
+    found = [at for at in range(len(run.asked)) if said_by(telling(run, at), answer)]
     begun = any(choice.text for choice in answer.choices.values())
-    assert not begun or found == [run.played[-1]], "no attempt's text, or one that was given up"
+    last = len(run.asked) - 1
+    continued = asked_to_go_on_with(run.asked[last]) is not None
+    assert not begun or last in found, "no attempt's text, or one that was given up"
+    assert not begun or continued or found == [last], "text of two attempts"
     names = {name for name, _, _ in answer.identities}
-    assert not begun or names == {run.played[-1].said.name}
-    return run.played[-1]
+    assert not begun or names <= telling(run, last).names
+    return run.played[last]
 
 
-def said_by(script: Script, answer: Answer) -> bool:
-    """Whether everything in it is a beginning of what the attempt said."""
-    texts, thoughts = script.said.texts, (script.said.thought, "")
+def said_by(whole: Telling, answer: Answer) -> bool:
+    """Whether everything in it is a beginning of that answer."""
+    texts, thoughts = whole.texts, (whole.thought, "")
     return all(
         texts[at].startswith(choice.text)
         and thoughts[at].startswith(choice.reasoning)
@@ -372,7 +407,7 @@ def check_in_stream(run: Run, answer: Answer) -> None:
     assert hold.mode != "buffered", "released before the answer was complete"
     seen = sum(len(choice.text) for choice in answer.choices.values())
     if hold.mode == "window":
-        whole = sum(map(len, run.played[-1].said.texts))
+        whole = sum(map(len, telling(run, len(run.asked) - 1).texts))
         assert seen <= whole - hold.tail_chars, "released before it was far enough behind"
     else:
         assert seen >= hold.opening_chars, "released before the opening"
@@ -413,16 +448,25 @@ def check_quiet(run: Run) -> None:
         waited = run.asked[-1].closed_at - run.asked[-1].asked_at
         longest = SURE_SECONDS + 2 * run.case.route.clocks.gap_seconds
         assert waited <= longest + ROUNDING, "a stall took long"
-    assert success or not last.completes, f"a good answer was lost: {run.outcome.code}"
-    assert not any(script.completes for script in run.played[:-1])
+    good = [completes(run, at) for at in range(len(run.asked))]
+    assert success or not good[-1], f"a good answer was lost: {run.outcome.code}"
+    assert not any(good[:-1])
     assert not success or last.may_complete
+
+
+def completes(run: Run, at: int) -> bool:
+    """The attempt's answer is one; it is none where it thinks again although it was asked to go on."""
+    script = run.played[at]
+    again = script.said.thought and asked_to_go_on_with(run.asked[at]) is not None
+    return script.completes and not again
 
 
 def check_peak(run: Run, peak: int) -> None:
     """What is streamed live is held as a few reads and frames and never whole, however slowly its caller reads."""
     hold = run.case.route.hold
     bodies = any(script.fault.startswith("json") for script in run.played)
-    if hold.mode != "live" or hold.opening_ms or bodies or not run.case.request.stream:
+    streams = run.case.request.stream and not bodies
+    if hold.mode != "live" or hold.opening_ms or not streams or run.case.continues:
         return
     body = sum(map(len, run.case.request.parts))
     read = max([script.play.largest for script in run.played], default=0)

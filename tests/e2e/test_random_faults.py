@@ -24,7 +24,7 @@ from gate.config import LimitsConfig
 from gate.observe import OutcomeKind
 from tests.doubles import ScriptedProvider, gateway
 from tests.e2e.random_cases import Case, draw_case
-from tests.e2e.random_runs import Run, check, exchange, prepared, run_once
+from tests.e2e.random_runs import Run, asked_to_go_on_with, check, exchange, prepared, run_once
 from tests.e2e.random_scripts import FAULTS
 
 SEED: Final = 1
@@ -73,6 +73,8 @@ def counted(run: Run) -> Iterator[str]:
     yield from (f"limit {kind}" for kind, codes in LIMITS.items() if run.outcome.code in codes)
     if run.outcome.kind is OutcomeKind.SUCCESS and len(run.asked) > 1:
         yield "recovered"
+    if any(asked_to_go_on_with(asked) for asked in run.asked):
+        yield f"continued {run.outcome.kind.value}"
     if run.outcome.code and run.caller.status == 200:
         yield "error in stream"
 
@@ -98,6 +100,8 @@ FLOORS: Final = {
     "outcome cancelled": 10,
     "outcome refused": 1,
     "recovered": 30,
+    "continued success": 10,
+    "continued error": 20,
     "error in stream": 30,
 }
 
