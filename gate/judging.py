@@ -250,7 +250,9 @@ class Judge:
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""
-        return self._transcript is not None and self._transcript.holds_back(self.tail.last)
+        if self._transcript is None:
+            return False
+        return self._transcript.holds_back(self.tail.between(self.tail.released, self.tail.newest))
 
     def _release(self, position: int) -> list[Frame]:
         frames = self.tail.release(position)
