@@ -70,6 +70,8 @@ def read_continuable(body: bytes, request: ChatRequest, endpoint: str) -> Contin
         return None
     stop = _value(body, members, "stop")
     stops = stop if isinstance(stop, list) else [stop]
+    if msgspec.UNSET in stops:
+        return None
     told = tuple(each for each in stops if isinstance(each, str) and each)
     return Continuable(said, told) if sum(map(len, told)) <= STOP_CHARS_MAX else None
 

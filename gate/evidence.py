@@ -57,11 +57,6 @@ class EvidenceTail:
         assert self.released <= start <= end <= self.newest
         return list(itertools.islice(self._frames, start - self.released, end - self.released))
 
-    @property
-    def last(self) -> Frame:
-        """The newest frame, of at least one."""
-        return self._frames[-1]
-
     def truncate(self, position: int) -> None:
         """Forgets every frame from `position` on."""
         assert self.released <= position <= self.newest

@@ -111,6 +111,7 @@ class Judge:
         """An attempt that begins the answer: what is left of the former one is forgotten."""
         self.drop()
         self._shares.clear()
+        self._identity = None
         self._begin()
 
     def go_on(self) -> None:
@@ -188,19 +189,26 @@ class Judge:
             return  # and so did the one before it, that left what is here
         self._failed = True
         self.facts = None
-        if self._seam is not None:
+        if self._seam is not None and self._transcript is not None:
             return  # nothing of it has joined what is kept
         resume = self._resume_point(failure)
         if resume is None:
             self.drop()
             return
-        earlier = sum(share.frames for share in self._shares)
-        if resume.produced > earlier:
-            self._shares.append(Share(self._mender.usage, resume.produced - earlier))
+        self._share(resume.produced)
         self._identity = self.identity
         self.tail.truncate(resume.cursor.position)
         spent = sum(share.completion_tokens for share in self._shares)
         self.resume = msgspec.structs.replace(resume, produced=spent)
+
+    def _share(self, frames: int) -> None:
+        """So many frames of text are kept in all: those of former attempts, less what was given up of them since, then this one's."""
+        shares, self._shares = self._shares, []
+        for share in (*shares, Share(self._mender.usage, frames)):
+            kept = min(share.frames, frames)
+            frames -= kept
+            if kept:
+                self._shares.append(msgspec.structs.replace(share, frames=kept))
 
     def _resume_point(self, failure: Failure) -> Resume | None:
         released = self.tail.released
@@ -266,7 +274,9 @@ class Judge:
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""
-        return self._transcript is not None and self._transcript.holds_back(self.tail.last)
+        if self._transcript is None:
+            return False
+        return self._transcript.holds_back(self.tail.between(self.tail.released, self.tail.newest))
 
     def _release(self, position: int) -> list[Frame]:
         frames = self.tail.release(position)

@@ -61,13 +61,16 @@ class Seam:
             if any(isinstance(event, ReasoningDelta) for event in frame.events):
                 # It thinks again, or calls its text thought: either way this is not the answer going on.
                 self.kind = SeamKind.RESTARTED
+            if self.kind is SeamKind.RESTARTED:
+                return self._let_go()
             if self.kind is not None:
                 return [*self._let_go(), *frames[number + 1 :]]
         return []
 
     def finish(self) -> list[Frame]:
         """No more comes: the same, with what is there."""
-        self._look(whole=True)
+        if self.kind is None:
+            self._look(whole=True)
         return self._let_go()
 
     def _keep(self, frame: Frame) -> None:
@@ -141,7 +144,7 @@ def _without_text(frames: Sequence[Frame], dropped: int) -> Iterator[Frame]:
 
 
 def _with_text(frame: Frame, text: str, others: Sequence[Event]) -> Frame:
-    """The frame with this text instead of its own; encoded anew."""
+    """The frame with this text instead of its own; encoded anew, its end as whole or torn as it was."""
     value = tolerant_object(frame.data)
     assert value is not None, "a frame is a JSON object"
     for choice in items(value.get("choices")):
@@ -149,4 +152,4 @@ def _with_text(frame: Frame, text: str, others: Sequence[Event]) -> Frame:
         if isinstance(delta, dict) and delta.get("content"):
             delta["content"] = text
     events = (TextDelta(0, text), *others) if text else tuple(others)
-    return Frame(encoded(value), events, frame.size)
+    return Frame(encoded(value), events, frame.size, frame.mend)

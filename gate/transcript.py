@@ -28,8 +28,8 @@ __all__ = ["Transcript", "is_clean", "text_of"]
 PLACE_BYTES: Final = 8  # in a list
 CONTEXT_CHARS: Final = 64  # of the end, that a judgement looks at, beside the longest stop string
 _JOINER: Final = "\u200d"
-# What belongs to the character before it although Unicode gives it no combining class.
-_MODIFIERS: Final = frozenset("\u200d\ufe0e\ufe0f\u20e3") | {chr(0x1F3FB + n) for n in range(5)}
+# What belongs to the character before it although Unicode calls it no mark: the joiner and skin tones.
+_MODIFIERS: Final = frozenset(_JOINER) | {chr(0x1F3FB + n) for n in range(5)}
 _FLAG_LETTERS: Final = range(0x1F1E6, 0x1F200)  # a flag is two of them
 
 
@@ -91,12 +91,13 @@ class Transcript:
                 end -= len(following)
         return None
 
-    def holds_back(self, newest: Frame) -> bool:
-        """Whether `newest`, the last frame so far, is kept back because nobody could go on behind it."""
-        text = text_of(newest)
-        if not text or not self._nature.resumable_with([newest]):
+    def holds_back(self, held: Sequence[Frame]) -> bool:
+        """Whether the last of `held`, all the frames behind this, is kept back because nobody could go on behind it."""
+        newest = held[-1]
+        if not text_of(newest) or not self._nature.resumable_with(held):
             return False
-        return _torn(newest) or not is_clean(self._end() + text, "", self._stops)
+        text = self._end() + "".join(map(text_of, held))
+        return _torn(newest) or not is_clean(text, "", self._stops)
 
     def _end(self) -> str:
         """As much of the end as a judgement looks at."""
@@ -153,7 +154,9 @@ def is_clean(text: str, following: str, stops: Sequence[str]) -> bool:
     last = text[-1:]
     if not last or last.isspace() or last == _JOINER or _half_a_flag(text):
         return False
-    if following and (unicodedata.combining(following[0]) or following[0] in _MODIFIERS):
+    if following and (
+        unicodedata.category(following[0]).startswith("M") or following[0] in _MODIFIERS
+    ):
         return False
     return not any(_begins_stop(text, stop) for stop in stops)
 

@@ -181,6 +181,34 @@ def test_the_order_of_choices_does_not_matter() -> None:
     assert results == [Complete()] * 36
 
 
+def test_an_answer_that_has_begun_elsewhere_may_have_nothing_to_add() -> None:
+    """Its content is there; it still has to end, as any other has."""
+    ends: list[tuple[tuple[Event, ...], HowEnded]] = [
+        ((STOP,), Complete()),
+        ((ROLE, USAGE), Complete((Finish(0, "stop", ""),))),
+        ((ROLE,), MISSING),
+        ((BLANK,), MISSING),
+        ((USAGE, TEXT), MISSING),
+    ]
+    for events, end in ends:
+        answer = Answer(1, begun=True)
+        for event in events:
+            answer.observe((event,))
+        assert not answer.empty
+        assert answer.done() == end
+    assert not Answer(1, begun=True).progressed
+    assert Answer(1).empty
+
+
+def test_only_the_first_choice_has_begun_elsewhere() -> None:
+    """Another one has nothing yet."""
+    answer = Answer(2, begun=True)
+    assert answer.empty
+    assert answer.done() == CUT
+    answer.observe((TextDelta(1, "b"),))
+    assert not answer.empty
+
+
 def test_its_repr_tells_how_far_it_is() -> None:
     """Numbers only."""
     assert repr(after((TEXT, STOP), choices=2)) == "Answer(1/2 finished, content in [0])"

@@ -79,6 +79,22 @@ def test_a_lost_attempt_takes_its_frames_with_it() -> None:
     assert tail.newest == 2
 
 
+def test_the_end_of_the_tail_can_be_forgotten() -> None:
+    """What stands before stays, with its bytes; what comes then has the positions that were given up."""
+    tail, frames = EvidenceTail(), numbered(5)
+    tail.extend(frames)
+    tail.release(1)
+    tail.truncate(5)
+    assert (tail.newest, tail.held_bytes) == (5, 14)
+    tail.truncate(3)
+    assert (tail.released, tail.newest, tail.held_bytes) == (1, 3, 5)
+    assert tail.between(1, 3) == frames[1:3]
+    tail.extend(frames[4:])
+    assert tail.release(4) == [*frames[1:3], frames[4]]
+    tail.truncate(4)
+    assert (tail.released, tail.newest, tail.held_bytes) == (4, 4, 0)
+
+
 def test_a_position_that_is_not_held_is_a_bug() -> None:
     """Released frames are gone, and others have not come."""
     tail = EvidenceTail()
@@ -87,6 +103,8 @@ def test_a_position_that_is_not_held_is_a_bug() -> None:
     for position in (0, 4):
         with pytest.raises(AssertionError):
             tail.release(position)
+        with pytest.raises(AssertionError):
+            tail.truncate(position)
     for start, end in ((0, 2), (2, 4), (3, 2)):
         with pytest.raises(AssertionError):
             tail.between(start, end)
@@ -135,6 +153,13 @@ class Tails(RuleBasedStateMachine):
         end = data.draw(st.integers(start, len(self.held)))
         base = len(self.released)
         assert self.tail.between(base + start, base + end) == self.held[start:end]
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        """The newest are given up."""
+        count = data.draw(st.integers(0, len(self.held)))
+        self.tail.truncate(len(self.released) + count)
+        del self.held[count:]
 
     @rule()
     def drop(self) -> None:
@@ -258,6 +283,32 @@ def test_an_open_stream_stays_open() -> None:
     assert opening.observe([frame(TextDelta(0, "a")), frame(TextDelta(0, "b"))])
     assert opening.observe([frame(RoleDelta(0, "assistant"))])
     assert opening.open
+
+
+@pytest.mark.parametrize(
+    ("events", "before"),
+    [
+        ((TextDelta(0, "a"),), 0),
+        ((RoleDelta(0, "assistant"), ReasoningDelta(0, "hm"), TextDelta(0, " "), TextDelta(0, "a")), 3),
+        ((RoleDelta(0, "assistant"), AudioDelta(0)), 1),
+        ((piece(0), piece(0), piece(1)), 2),
+        ((RoleDelta(0, "assistant"), TextDelta(0, " ")), 2),
+        ((), 0),
+    ],
+)  # fmt: skip
+def test_what_stands_before_the_first_content_is_counted(
+    events: tuple[Event, ...], before: int
+) -> None:
+    """In frames, however they come, and no further when it has begun."""
+    for chars in (1, 99):
+        one, all_at_once = Opening(chars=chars, reasoning=False), Opening(chars=chars, reasoning=False)  # fmt: skip
+        for each in events:
+            one.observe([frame(each)])
+        all_at_once.observe([frame(each) for each in events])
+        assert (one.before, all_at_once.before) == (before, before)
+        for opening in (one, all_at_once):
+            opening.observe([frame(TextDelta(0, "b")), frame(RoleDelta(0, "assistant"))])
+            assert (opening.before, opening.begun) == (before, True)
 
 
 @given(

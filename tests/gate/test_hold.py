@@ -26,9 +26,9 @@ THOUGHT = Frame(b"{}", (ReasoningDelta(0, "hm"),), 10)
 class Held:
     """A tail under a policy; everything that arrives passes at once unless `passed` says less."""
 
-    def __init__(self, *, streams: bool = True, **config: Any) -> None:
+    def __init__(self, *, streams: bool = True, opened: bool = False, **config: Any) -> None:
         self.tail = EvidenceTail()
-        self.hold = Hold(HoldConfig(**config), streams=streams, released=0)
+        self.hold = Hold(HoldConfig(**config), streams=streams, released=0, opened=opened)
         self.passed: int | None = None
 
     def take(self, *frames: Frame, now: float = 0.0) -> int:
@@ -149,6 +149,40 @@ def test_a_later_attempt_counts_from_what_was_released() -> None:
     tail.extend(frames)
     hold.arrived(frames, 0.0)
     assert hold.limit(tail, 4, 0.0) == 3
+
+
+def test_what_stands_before_the_answer_does_not_go_without_it() -> None:
+    """A role that is old enough by itself waits for the first content that is; over a later attempt's positions too."""
+    for released in (0, 2):
+        tail = EvidenceTail()
+        tail.extend([THOUGHT] * released)
+        tail.release(released)
+        hold = Hold(HoldConfig(mode="window", tail_ms=500), streams=True, released=released)
+        for frame, now in ((ROLE, 0.0), (THOUGHT, 0.0), (said(" "), 0.0), (said("a"), 0.4)):
+            tail.extend([frame])
+            hold.arrived([frame], now)
+        assert hold.limit(tail, tail.newest, 0.6) == released
+        assert hold.wake() == 0.9
+        assert hold.limit(tail, tail.newest, 0.9) == released + 4
+
+
+def test_an_open_stream_waits_for_no_opening() -> None:
+    """It has begun at another attempt: neither characters nor time are counted again, and what has no text may go first."""
+    assert Held(opened=True, opening_chars=99, opening_ms=99).take(said("a")) == 1
+    assert Held(opened=True).take(THOUGHT) == 1
+    assert Held(opened=True, mode="buffered").take(said("a")) == 0
+    held = Held(opened=True, mode="window", tail_ms=500)
+    assert held.take(ROLE, now=1.0) == 0
+    assert held.hold.wake() == 1.5
+    assert held.take(said("a"), now=1.2) == 0
+    assert held.tick(1.5) == 1
+    assert held.tick(1.7) == 1
+
+
+def test_an_open_stream_keeps_its_window() -> None:
+    """Of characters, counted anew."""
+    held = Held(opened=True, mode="window", tail_chars=4)
+    assert [held.take(said("ab")), held.take(said("cd")), held.take(said("ef"))] == [0, 0, 1]
 
 
 def test_its_repr_tells_the_state() -> None:

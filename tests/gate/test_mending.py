@@ -16,6 +16,7 @@ from gate.events import (
     FinishFact,
     Frame,
     Identity,
+    Mend,
     ReasoningDelta,
     RoleDelta,
     TextDelta,
@@ -121,6 +122,18 @@ def test_each_choice_says_its_own_role_once() -> None:
     assert facts_of(FIRST, second).roles == frozenset({0, 1})
 
 
+def test_a_role_that_was_said_before_the_attempt_is_a_repeat() -> None:
+    """The attempt goes on with an answer: no frame says it again, and none is made to."""
+    mender = ChatMender(roles=frozenset({0}))
+    second = delta(b'"content":"b"', index=1)
+    frames = mender.mend(frames_of(FIRST, delta(b'"content":"a"'), second))
+    assert [frame.data for frame in frames] == [
+        delta(b'"content":"a"'),
+        delta(b'"role":"assistant","content":"b"', index=1),
+    ]
+    assert mender.finish(Complete())[1].roles == {0, 1}
+
+
 # --- facts ---------------------------------------------------------------------------------------
 
 
@@ -180,6 +193,17 @@ def test_usage_is_taken_out_wherever_it_stands() -> None:
 def test_a_single_usage_object_keeps_its_bytes() -> None:
     """As the provider's own."""
     assert facts_of(chunk(b"", b',"usage":{"cost": 0.00007159}')).usage == b'{"cost": 0.00007159}'
+
+
+def test_usage_is_known_before_the_attempt_ends() -> None:
+    """As it was reported so far; an attempt that is cut is asked for it."""
+    mender = ChatMender()
+    seen = [mender.usage]
+    for usage in (b'{"n": 1}', b'{"n":2,"m":1}'):
+        mender.mend(frames_of(chunk(b"", b',"usage":' + usage)))
+        seen.append(mender.usage)
+    assert seen == [b"", b'{"n": 1}', b'{"n":2,"m":1}']
+    assert mender.finish(Complete())[1].usage == mender.usage
 
 
 def test_the_members_beside_a_finish_are_not_the_usages() -> None:
@@ -249,6 +273,21 @@ def test_a_character_cut_in_two_is_put_together_where_its_second_half_begins(nam
     pieces = [b'"%b":"a\\ud83d"' % key, b'"x":1', b'"%b":"\\ude80b"' % key]
     written = "reasoning_content" if name == "reasoning" else name
     assert texts(FIRST, *map(delta, pieces), name=written)[1:] == ["a", None, "\U0001f680b"]
+
+
+def test_a_frame_that_lost_half_a_character_is_marked() -> None:
+    """Until the other half has come, or something else in its place; in whatever channel it was, and over frames without text."""
+    pieces = [b'"content":"a"', b'"content":"b\\ud83d"', b'"x":1', b'"content":"\\ude80\\ud83d"', b'"content":"c"', b'"reasoning":"\\ud83d"', b'"content":"d"', b'"reasoning":"e"', b'"content":"f"']  # fmt: skip
+    frames = ChatMender(reasoning_field="reasoning").mend(frames_of(FIRST, *map(delta, pieces)))
+    torn = [bool(frame.mend & Mend.TEXT) for frame in frames]
+    assert torn == [False, False, True, True, True, False, True, True, False, False]
+
+
+def test_a_frame_is_marked_with_nothing_else() -> None:
+    """What mending did is done, and a whole character at the end is none."""
+    for members, mend in ((b'"content":"\\ud83d\\ude80"', 0), (b'"content":[{"type":"text","text":"a"}]', 0), (b'"content":"a\\ud83d"', Mend.TEXT)):  # fmt: skip
+        (frame,) = ChatMender().mend(frames_of(delta(members)))
+        assert frame.mend == mend
 
 
 def test_halves_of_different_channels_and_choices_are_not_mixed() -> None:

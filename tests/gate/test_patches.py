@@ -16,7 +16,7 @@ from gate.errors import (
     RebuildOverflow,
     StoreClosed,
 )
-from gate.patches import Patched, PatchStore
+from gate.patches import Appended, Patched, PatchStore
 from gate.plan import Continuation, Cursor, SchemaRepair
 from gate.refs import SnapshotRef
 
@@ -58,6 +58,40 @@ def test_other_values_are_encoded_and_stand_behind_the_primary_one() -> None:
             ("a", b" 1 "),
         ]
         assert patch.remove == ("n",)
+
+
+@either
+def test_an_item_to_append_is_kept_as_it_is(directive: Patched) -> None:
+    """Byte for byte, beside values of siblings; nothing of the caller's is in it."""
+    patches, item = store(), b' {"role":"assistant","content":"\\ud83d"} '
+    patches.put(directive, Appended(item), siblings={"x": True, "stop": Appended(b'"s"')})
+    with patches.take(directive) as patch:
+        assert patch.appended == {"messages": item, "stop": b'"s"'}
+        assert patch.appended["messages"] is item
+        assert patch.values == {"x": b"true"}
+    assert (patch.appended, patch.values) == ({}, {})
+
+
+def test_an_item_to_append_is_counted_and_bounded_like_a_value() -> None:
+    """To the byte; its size is given back once."""
+    budget = budget_of(6)
+    patches = store(budget)
+    with pytest.raises(RebuildOverflow) as caught:
+        patches.put(GO_ON, Appended(b"[1,2]"), siblings={"x": b"22"})
+    assert (caught.value.wanted, caught.value.free, budget.open_reservations) == (7, 6, 0)
+    patches.put(GO_ON, Appended(b"[12]"), siblings={"x": b"22"})
+    assert budget.used == 6
+    patches.discard(GO_ON)
+    assert (budget.used, budget.open_reservations) == (0, 0)
+
+
+@pytest.mark.parametrize("item", [b"", b"{", b'"\xff"', b"1,2"])
+def test_an_item_to_append_is_one_json_value(item: bytes) -> None:
+    """Two would be two items."""
+    budget = budget_of()
+    with pytest.raises(PatchInvalid) as caught:
+        store(budget).put(GO_ON, Appended(item))
+    assert (caught.value.part, budget.open_reservations) == ("value", 0)
 
 
 @either
@@ -259,5 +293,8 @@ def test_what_is_logged_of_a_patch_shows_no_byte_of_it() -> None:
     patches.put(GO_ON, b'["secret"]', siblings={"x": b'"secret"'})
     assert repr(patches) == "PatchStore(1 patches, open)"
     assert repr(patches.take(GO_ON)) == "Patch(['messages', 'x'], 18 bytes)"
+    patches.put(GO_ON, Appended(b'"secret"'), siblings={"x": b"1"})
+    assert repr(patches.take(GO_ON)) == "Patch(['messages', 'x'], 9 bytes)"
+    assert repr(Appended(b'"secret"')) == "Appended(8 bytes)"
     patches.close()
     assert repr(patches) == "PatchStore(0 patches, closed)"

@@ -90,6 +90,26 @@ def test_the_head_decides_and_not_what_was_asked(content_type: bytes, kind: type
 # --- streams -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("data", "end", "alone"),
+    [
+        (ROLE + STOP + DONE, Complete(), Complete()),
+        (ROLE + USAGE + DONE, Complete((Finish(0, "stop", ""),)), EMPTY),
+        (ROLE + DONE, Failure(FailureKind.MISSING_TERMINAL), EMPTY),
+        (ROLE, EMPTY, EMPTY),
+    ],
+)
+def test_a_stream_that_goes_on_may_have_nothing_to_add(
+    data: bytes, end: HowEnded, alone: HowEnded
+) -> None:
+    """Its answer has begun at another attempt; by default it has not."""
+    for continues, expected in ((True, end), (False, alone)):
+        reader = reader_for(b"text/event-stream", choices=1, event_bytes_max=1 << 16, body_bytes_max=9, stream=True, continues=continues)  # fmt: skip
+        assert reader is not None
+        assert (reader.feed(data).end or reader.eof().end) == expected
+    assert end_of(data) == alone
+
+
 def test_a_stream_gives_frames_progress_and_an_end() -> None:
     """A role is no progress; `[DONE]` ends it at once and nothing behind it is read."""
     reader = streamed()

@@ -20,7 +20,7 @@ from gate.errors import (
     StoreClosed,
 )
 from gate.ingress import IngressSnapshot, read_chat_request
-from gate.patches import PatchStore
+from gate.patches import Appended, PatchStore
 from gate.plan import Exact, RecoveryPlan, SchemaRepair
 from gate.rebuild import (
     SLICE_BYTES_MAX,
@@ -170,6 +170,17 @@ def test_a_patched_body_is_planned_from_the_callers_bytes() -> None:
     made = b"".join(plan.segments())
     assert made == b'{"model":"small", "messages":[1,2],"seed":7}'
     assert plan.output_bytes == len(made)
+
+
+def test_a_patched_body_takes_an_item_more() -> None:
+    """Behind the caller's own."""
+    budget = MemoryBudget("exchange", 1_000)
+    snapshot, patches = snapshot_in(budget), PatchStore(budget, "messages")
+    directive = SchemaRepair("format", "schema_mismatch")
+    patches.put(directive, Appended(b"2"), siblings={"seed": 7})
+    with patches.take(directive) as patch:
+        made = b"".join(plan_patched(snapshot, patch).segments())
+    assert made == BODY.replace(b"[1]", b"[1,2]").removesuffix(b"}") + b',"seed":7}'
 
 
 def test_only_views_are_cut_for_copying() -> None:

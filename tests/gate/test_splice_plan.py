@@ -47,6 +47,15 @@ def spliced(body: bytes, values: Mapping[str, bytes], remove: Collection[str] = 
     return output
 
 
+def appended_to(body: bytes, items: Mapping[str, bytes], **values: bytes) -> bytes:
+    """The output with an item behind those of each array; its size is the one that was promised."""
+    members = scan_members(body, depth_max=64)
+    plan = plan_splice(body, members, values, appended=items)
+    output = b"".join(plan.segments())
+    assert len(output) == plan.output_bytes
+    return output
+
+
 def pairs_of(body: bytes) -> list[tuple[str, object]]:
     """Name and value of each top-level member, by the standard library."""
     found: list[tuple[str, object]] = json.loads(body, object_pairs_hook=list)
@@ -119,6 +128,68 @@ def test_a_member_that_stays_is_found_again(
     output, moved = b"".join(plan.segments()), plan.moved(member)
     assert output[moved.key_start : moved.value_end] == body[member.key_start : member.value_end]
     assert moved in scan_members(output, depth_max=64)
+
+
+elements = st.lists(st.tuples(blanks, texts, blanks), max_size=4)
+
+
+@given(bodies, elements, blanks, bodies, texts)
+@example([], [], "", [], "1")
+@example([], [("", "[]", "")], " ", [], "1")
+def test_an_item_stands_behind_the_others_and_no_byte_of_them_changes(
+    before: Sequence[Written],
+    inside: Sequence[tuple[str, str, str]],
+    blank: str,
+    behind: Sequence[Written],
+    item: str,
+) -> None:
+    """Wherever the array stands, and whatever is in it."""
+    array = ",".join(map("".join, inside)) if inside else blank
+    parts = ["".join(each) for each in before]
+    own = f'{blank}"items"{blank}:{blank}[%s]{blank}'
+    others = ["".join(each) for each in behind]
+    old = f"{{{','.join([*parts, own % array, *others])}}}".encode()
+    comma = "," if inside else ""
+    new = f"{{{','.join([*parts, own % (array + comma + item), *others])}}}".encode()
+    assert appended_to(old, {"items": item.encode()}) == new
+    found = dict(pairs_of(new))["items"]
+    assert found == [*dict(pairs_of(old))["items"], json.loads(item, object_pairs_hook=list)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("body", "output"),
+    [
+        (b'{"items":[]}', b'{"items":[{}]}'),
+        (b'{"items":[ \n]}', b'{"items":[ \n{}]}'),
+        (b'{"items":[1 ]}', b'{"items":[1 ,{}]}'),
+        (b'{"items":[[]] , "n":1}', b'{"items":[[],{}] , "n":1}'),
+        (b'{"items":["]"]}', b'{"items":["]",{}]}'),
+        (b'{"items":[1],"items":[]}', b'{"items":[1,{}],"items":[{}]}'),
+        (b'{"n":1}', b'{"n":1}'),
+    ],
+)
+def test_an_item_is_put_before_the_closing_bracket(body: bytes, output: bytes) -> None:
+    """With a comma where another stands before it; in each place of a name that stands twice, and nowhere for one that is not there."""
+    assert appended_to(body, {"items": b"{}"}) == output
+
+
+def test_an_item_and_new_members_go_in_together() -> None:
+    """Behind an array that is the last member too; what stands behind it is found again."""
+    body = b'{"n":1,"items":[1],"model":"m"}'
+    members = scan_members(body, depth_max=64)
+    plan = plan_splice(body, members, {"n": b"22", "x": b"3"}, appended={"items": b"{}"})
+    output = b"".join(plan.segments())
+    assert output == b'{"n":22,"items":[1,{}],"model":"m","x":3}'
+    assert plan.moved(members[2]) in scan_members(output, depth_max=64)
+    last = b'{"n":1,"items":[ ]}'
+    assert appended_to(last, {"items": b"{}"}, x=b"3") == b'{"n":1,"items":[ {}],"x":3}'
+
+
+@pytest.mark.parametrize("value", [b"{}", b'"[]"', b"1", b"null"])
+def test_only_an_array_takes_an_item(value: bytes) -> None:
+    """Anything else is a mistake of ours."""
+    with pytest.raises(AssertionError, match="an array"):
+        appended_to(b'{"items":%b}' % value, {"items": b"1"})
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,15 @@ def test_every_choice_has_to_say_something() -> None:
     assert judged(TextDelta(0, "a"), TextDelta(1, "b"), choices=2) == Passed(2)
 
 
+@pytest.mark.parametrize(("text", "empty"), [("so far", False), (" \n", True), ("", True)])
+def test_what_was_released_before_is_a_part_of_the_answer(text: str, *, empty: bool) -> None:
+    """An attempt that goes on with it may have nothing to add."""
+    judge = EmptyFilter(1)
+    judge.prime(text)
+    judge.observe([Frame(b"{}", (RoleDelta(0, "assistant"),), 2)], 3)
+    assert judge.finish(4, Facts((FinishFact(0, "stop"),))) == (EMPTY if empty else Passed(4))
+
+
 def test_the_filter_holds_nothing_while_the_answer_comes() -> None:
     """What has no content is held by the opening."""
     judge = EmptyFilter(1)
