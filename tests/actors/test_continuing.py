@@ -402,3 +402,14 @@ async def test_nothing_else_changes_for_an_answer_that_is_whole(
     assert len(set(received)) == 1
     run = Run([says(ROLE, EMPTY, text("Hi"), STOP, DONE)], mode="committed")
     await run.whole(attempts=1)
+
+
+@pytest.mark.parametrize("mode", ["held", "committed"])
+async def test_what_stands_before_the_answer_does_not_go_while_the_answer_is_kept_back(
+    mode: ContinuationMode, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Nobody could go on behind the first word, so it waits; the role alone would commit, and then the whole answer could not be asked for again."""
+    first = lost(ROLE + text("Hello "))
+    run = Run([first], [healthy("Hi", " there")], mode=mode, hold=HoldConfig())
+    assert (await run.whole()).choices[0].text == "Hi there"
+    assert run.noted(What.PLAN) == ["exact"]
