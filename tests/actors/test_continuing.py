@@ -378,6 +378,19 @@ async def test_without_room_for_the_text_there_is_no_continuation(
     assert run.noted(What.GIVE_UP) == ["no_resume_point"]
 
 
+@pytest.mark.parametrize("mode", ["off", "held"])
+async def test_a_large_read_takes_the_room_of_what_only_a_continuation_needs(
+    mode: ContinuationMode, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The same answer has to be whole with and without continuations."""
+    limits = LimitsConfig(exchange_bytes_max=100_000, held_bytes_max=30_000, event_bytes_max=30_000, body_bytes_max=30_000)  # fmt: skip
+    words = [text(f" word{number}") for number in range(200)]
+    burst = text("x" * 200) * 80
+    answer = says(ROLE, *words, burst, STOP, DONE)
+    run = Run([answer], limits=limits, mode=mode, hold=HoldConfig())
+    assert (await run.whole(attempts=1)).choices[0].text.count("x") == 16_000
+
+
 async def test_without_room_for_the_request_there_is_no_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
