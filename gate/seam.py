@@ -147,9 +147,10 @@ def _with_text(frame: Frame, text: str, others: Sequence[Event]) -> Frame:
     """The frame with this text instead of its own; encoded anew, its end as whole or torn as it was."""
     value = tolerant_object(frame.data)
     assert value is not None, "a frame is a JSON object"
+    rest = text
     for choice in items(value.get("choices")):
         delta = choice.get("delta")
         if isinstance(delta, dict) and delta.get("content"):
-            delta["content"] = text
+            delta["content"], rest = rest, ""  # the choice may stand there twice
     events = (TextDelta(0, text), *others) if text else tuple(others)
     return Frame(encoded(value), events, frame.size, frame.mend)
