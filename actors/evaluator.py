@@ -127,7 +127,7 @@ class _Evaluator:
         self._n = batch.n
         # A read's worth is in flight anyway; only what is more than a piece is reserved before it is judged.
         arrived = sum([frame.size for frame in batch.frames])
-        failure = self._grow(self._held.size + arrived) if arrived > PIECE_BYTES_MAX else None
+        failure = self._account(arrived) if arrived > PIECE_BYTES_MAX else None
         released: list[Frame] = []
         if failure is None:
             released, failure = self._judge.take(batch.frames, batch.received_at)
@@ -194,11 +194,11 @@ class _Evaluator:
             self._seam_noted = True
             self._exchange.note(What.SEAM, attempt=n, code=kind.value)
 
-    def _account(self) -> Failure | None:
-        """Makes the reservation what is kept; where there is no room for that, what only a continuation would need goes first."""
-        failure = self._grow(self._judge.ledger_bytes)
+    def _account(self, arrived: int = 0) -> Failure | None:
+        """Makes the reservation what is kept, and `arrived` bytes more; where there is no room for that, what only a continuation would need goes first."""
+        failure = self._grow(self._judge.ledger_bytes + arrived)
         if failure is not None and self._judge.forget():
-            failure = self._grow(self._judge.ledger_bytes)
+            failure = self._grow(self._judge.ledger_bytes + arrived)
         return failure
 
     def _grow(self, size: int) -> Failure | None:

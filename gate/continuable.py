@@ -23,7 +23,7 @@ MEMBER_BYTES_MAX: Final = 65_536  # of a member that is decoded here; more is no
 STOP_CHARS_MAX: Final = 1_024  # in all, of the strings that each frame's end is compared with
 HEAD_BYTES_MAX: Final = 256  # of a message that is larger
 STRUCTURE_MAX: Final = 4_096  # brackets, commas and quotes of the last message that are looked at
-WINDOW_BYTES: Final = 256  # looked at in one go
+WINDOW_BYTES: Final = 16  # looked at in one go; all structure in it is found anew for each piece
 
 # Members that bring a grammar, or something beside text, where they say anything.
 _RULES_OUT: Final = (

@@ -53,9 +53,14 @@ class EvidenceTail:
         return frames
 
     def between(self, start: int, end: int) -> list[Frame]:
-        """The held frames from position `start` up to `end`."""
+        """The held frames from position `start` up to `end`; what that costs counts from the nearer end."""
         assert self.released <= start <= end <= self.newest
-        return list(itertools.islice(self._frames, start - self.released, end - self.released))
+        before, behind = start - self.released, self.newest - end
+        if before <= behind:
+            return list(itertools.islice(self._frames, before, end - self.released))
+        found = list(itertools.islice(reversed(self._frames), behind, self.newest - start))
+        found.reverse()
+        return found
 
     def truncate(self, position: int) -> None:
         """Forgets every frame from `position` on."""

@@ -62,14 +62,19 @@ class Hold:
         """The position up to which frames may go; `passed` is what the filters allow."""
         if self._everything or not self._opens(tail, passed, now):
             return tail.released
-        if not self._tail_chars and not self._tail_seconds:
-            return passed
+        limit = passed
+        if self._tail_chars or self._tail_seconds:
+            limit = min(passed, self._old_enough(now))
+        # A role, or what else stands before the answer, does not commit by itself.
+        return limit if limit > self._first else tail.released
+
+    def _old_enough(self, now: float) -> int:
+        """The position of the first frame that the tail still holds."""
         young = self._young
         while young and self._far_behind() and now >= young[0][1] + self._tail_seconds:
             young.popleft()
             self._aged += 1
-        # A role, or what else stands before the answer, does not commit by itself.
-        return min(passed, self._aged) if self._aged > self._first else tail.released
+        return self._aged
 
     def wake(self) -> float | None:
         """When the limit may move by time alone; None: it does not."""

@@ -160,7 +160,7 @@ class Judge:
             return []
         limit = self._policy.limit(self.tail, self._passed, now)
         if limit == self.tail.newest > self.tail.released and self._holds_newest():
-            limit -= 1
+            limit = self._policy.limit(self.tail, limit - 1, now)
         return self._release(limit)
 
     def wake(self) -> float | None:

@@ -16,7 +16,7 @@ import jsonschema_rs
 import msgspec
 
 from gate.errors import SchemaUnusable
-from gate.schema_work import TooMuchWork, Weigher
+from gate.schema_work import WORD_BITS, TooMuchWork, Weigher
 
 __all__ = ["CompiledSchema", "SchemaError", "compile_schema"]
 
@@ -111,7 +111,7 @@ def _surveyed(schema: object) -> dict[str, object]:
 
 
 def _members(schema: object) -> Iterator[tuple[str, object]]:
-    """Every member of every object, level by level. Raises `SchemaUnusable` where it is too deep, or where an inner object has a base of its own."""
+    """Every member of every object, level by level. Raises `SchemaUnusable` where it is too deep, an inner object has a base of its own, or a number is too large."""
     draft = schema.get("$schema") if isinstance(schema, dict) else None
     bases = _BASES_OF_DRAFT_4 if "draft-04" in str(draft) else _BASES
     level, depth = [schema], 0
@@ -127,6 +127,8 @@ def _members(schema: object) -> Iterator[tuple[str, object]]:
                 inner += each.values()
             elif isinstance(each, list):
                 inner += each
+            elif isinstance(each, int) and each.bit_length() > WORD_BITS:
+                raise SchemaUnusable
         level, depth = inner, depth + 1
 
 

@@ -45,8 +45,10 @@ class Seam:
         self.held: list[Frame] = []
         self._prefix = prefix
         self._seam_chars = seam_chars
-        self._text = ""
+        self._pieces: list[str] = []
+        self._chars = 0
         self._same = True  # so far the text is what the prefix begins with
+        self._common = 0  # characters that both begin with, as far as the rule needs to know
 
     @property
     def ledger_bytes(self) -> int:
@@ -78,21 +80,22 @@ class Seam:
         self.held_bytes += frame.size
         piece = text_of(frame)
         if self._same and piece:
-            start = len(self._text)
-            expected = self._prefix[start : start + len(piece)]
+            expected = self._prefix[self._chars : self._chars + len(piece)]
             self._same = piece.startswith(expected)
-        self._text += piece
+            self._common = self._chars + _in_common(expected, piece)
+        self._pieces.append(piece)
+        self._chars += len(piece)
 
     def _look(self, *, whole: bool) -> None:
-        prefix, text = self._prefix, self._text
-        if self._same and len(text) >= len(prefix):
+        prefix = self._prefix
+        if self._same and self._chars >= len(prefix):
             self._join(SeamKind.ECHO, len(prefix))
         elif self._same and not whole:
             pass
-        elif _in_common(prefix, text) >= RESTART_CHARS_MIN:
+        elif self._common >= RESTART_CHARS_MIN:
             self.kind = SeamKind.RESTARTED
-        elif len(text) >= self._seam_chars or whole:
-            overlap = _overlap(prefix, text)
+        elif self._chars >= self._seam_chars or whole:
+            overlap = _overlap(prefix, "".join(self._pieces))
             self._join(SeamKind.OVERLAP if overlap else SeamKind.JOINED, overlap)
 
     def _join(self, kind: SeamKind, dropped: int) -> None:
@@ -104,7 +107,7 @@ class Seam:
         return [] if self.kind in {None, SeamKind.RESTARTED} else frames
 
     def __repr__(self) -> str:
-        return f"Seam({self.kind}, {len(self._text)} characters held)"
+        return f"Seam({self.kind}, {self._chars} characters held)"
 
 
 def _ends_text(frame: Frame) -> bool:
@@ -147,9 +150,10 @@ def _with_text(frame: Frame, text: str, others: Sequence[Event]) -> Frame:
     """The frame with this text instead of its own; encoded anew, its end as whole or torn as it was."""
     value = tolerant_object(frame.data)
     assert value is not None, "a frame is a JSON object"
+    rest = text
     for choice in items(value.get("choices")):
         delta = choice.get("delta")
         if isinstance(delta, dict) and delta.get("content"):
-            delta["content"] = text
+            delta["content"], rest = rest, ""  # the choice may stand there twice
     events = (TextDelta(0, text), *others) if text else tuple(others)
     return Frame(encoded(value), events, frame.size, frame.mend)

@@ -163,7 +163,12 @@ def is_clean(text: str, following: str, stops: Sequence[str]) -> bool:
 
 def _begins_stop(text: str, stop: str) -> bool:
     end = text[-(len(stop) - 1) :] if len(stop) > 1 else ""
-    return any(stop.startswith(end[at:]) for at in range(len(end)))
+    at = end.find(stop[0])
+    while at >= 0:
+        if stop.startswith(end[at:]):
+            return True
+        at = end.find(stop[0], at + 1)
+    return False
 
 
 def _half_a_flag(text: str) -> bool:

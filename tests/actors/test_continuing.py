@@ -378,6 +378,19 @@ async def test_without_room_for_the_text_there_is_no_continuation(
     assert run.noted(What.GIVE_UP) == ["no_resume_point"]
 
 
+@pytest.mark.parametrize("mode", ["off", "held"])
+async def test_a_large_read_takes_the_room_of_what_only_a_continuation_needs(
+    mode: ContinuationMode, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The same answer has to be whole with and without continuations."""
+    limits = LimitsConfig(exchange_bytes_max=100_000, held_bytes_max=30_000, event_bytes_max=30_000, body_bytes_max=30_000)  # fmt: skip
+    words = [text(f" word{number}") for number in range(200)]
+    burst = text("x" * 200) * 80
+    answer = says(ROLE, *words, burst, STOP, DONE)
+    run = Run([answer], limits=limits, mode=mode, hold=HoldConfig())
+    assert (await run.whole(attempts=1)).choices[0].text.count("x") == 16_000
+
+
 async def test_without_room_for_the_request_there_is_no_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -402,3 +415,14 @@ async def test_nothing_else_changes_for_an_answer_that_is_whole(
     assert len(set(received)) == 1
     run = Run([says(ROLE, EMPTY, text("Hi"), STOP, DONE)], mode="committed")
     await run.whole(attempts=1)
+
+
+@pytest.mark.parametrize("mode", ["held", "committed"])
+async def test_what_stands_before_the_answer_does_not_go_while_the_answer_is_kept_back(
+    mode: ContinuationMode, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Nobody could go on behind the first word, so it waits; the role alone would commit, and then the whole answer could not be asked for again."""
+    first = lost(ROLE + text("Hello "))
+    run = Run([first], [healthy("Hi", " there")], mode=mode, hold=HoldConfig())
+    assert (await run.whole()).choices[0].text == "Hi there"
+    assert run.noted(What.PLAN) == ["exact"]

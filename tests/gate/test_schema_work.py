@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.schema_work import (
+    CONTENT_WEIGHT,
     DEPTH_MAX,
     PAIRS_MAX,
     PATTERN_WEIGHT,
+    WORD_BITS,
     WORK_MAX,
     TooMuchWork,
     Weigher,
@@ -83,6 +85,27 @@ def test_a_single_visit_may_be_too_much() -> None:
 def test_a_list_weighs_by_its_items() -> None:
     """`uniqueItems` looks at each."""
     assert weight({"uniqueItems": True}, [1] * 500) >= 500
+
+
+def test_an_object_weighs_by_its_members() -> None:
+    """Whoever enters it goes over them, and so does the weighing: many branches with many members are refused in no time."""
+    assert weight({}, dict.fromkeys(map(str, range(500)))) >= 500
+    with pytest.raises(TooMuchWork):
+        weight({"anyOf": [{"type": "object"} for _ in range(2000)]}, dict.fromkeys(map(str, range(1000))))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["contentMediaType", "contentEncoding"])
+def test_text_that_is_read_again_weighs_by_its_length(name: str) -> None:
+    """Older drafts parse the JSON in a string, or undo its base64, at each visit."""
+    assert weight({name: "x"}, "x" * 100) - weight({name: "x"}, "") == 100 * CONTENT_WEIGHT
+
+
+def test_a_large_number_weighs_by_its_digits_at_each_comparison() -> None:
+    """One of 4,000 digits takes the validator a millisecond for each value of an `enum`."""
+    assert weight(HEAVY, 2**WORD_BITS - 1) == 1000
+    assert weight(HEAVY, -(2**WORD_BITS)) == 1000 * (WORD_BITS + 1)
+    with pytest.raises(TooMuchWork):
+        weight(HEAVY, 10**4000)
 
 
 def test_ways_that_multiply_are_refused() -> None:

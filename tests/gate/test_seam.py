@@ -321,6 +321,17 @@ def test_a_choice_that_says_nothing_is_left_alone() -> None:
     assert left.data == data % b""
 
 
+def test_a_choice_that_stands_in_a_frame_twice_says_what_is_left_once() -> None:
+    """Its text was that of both."""
+    data = (
+        b'{"choices":[{"index":0,"delta":{"content":"%b"}},{"index":0,"delta":{"content":"%b"}}]}'
+    )
+    frame = Frame(data % (KEPT.encode(), b" dog"), (TextDelta(0, KEPT), TextDelta(0, " dog")), 9)
+    (left,) = Seam(KEPT, seam_chars=64).feed([frame])
+    assert left.data == data % (b" dog", b"")
+    assert left.events == (TextDelta(0, " dog"),)
+
+
 def test_what_is_not_removed_keeps_its_bytes() -> None:
     """Frames before the text, and behind the overlap, are the very same."""
     role, rest = frame(RoleDelta(0, "assistant")), said("!")[0]
