@@ -54,6 +54,9 @@ class Continuable(msgspec.Struct, frozen=True):
     ceilings: Mapping[str, int]
     stops: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"Continuable({sorted(self.ceilings)}, {len(self.stops)} stops)"
+
 
 def read_continuable(body: bytes, request: ChatRequest, endpoint: str) -> Continuable | None:
     """What `request`, read from `body`, says; None where its answer can't be continued."""

@@ -102,6 +102,7 @@ class Judge:
         self._seam: Seam | None = None
         self._kept: list[Frame] = []  # of former attempts, not judged with this one's yet
         self._failed = False
+        self._goes_on = going_on
         self.seam_kind = None
         self.notes = ()
         if self._let_go:
@@ -212,7 +213,9 @@ class Judge:
 
     def _resume_point(self, failure: Failure) -> Resume | None:
         released = self.tail.released
-        if self._transcript is None or not continues(failure.kind, released=bool(released)):
+        # Where the request was ours, so is a refusal in its answer: another target may still go on.
+        may = self._goes_on or continues(failure.kind, released=bool(released))
+        if self._transcript is None or not may:
             return None
         held = self.tail.between(released, self.tail.newest)
         return self._transcript.resume(held, self._passed - released, released=released)

@@ -26,6 +26,7 @@ from gate.plan import Cursor
 __all__ = ["Transcript", "is_clean", "text_of"]
 
 PLACE_BYTES: Final = 8  # in a list
+LOOSE_MAX: Final = 128  # pieces that are kept one by one
 CONTEXT_CHARS: Final = 64  # of the end, that a judgement looks at, beside the longest stop string
 _JOINER: Final = "\u200d"
 # What belongs to the character before it although Unicode calls it no mark: the joiner and skin tones.
@@ -43,6 +44,7 @@ class Transcript:
         self._context = max([len(stop) for stop in stops], default=0) + CONTEXT_CHARS
         self._pieces: list[str] = []
         self._bytes = 0
+        self._loose = 0  # pieces that are not joined yet
         self._nature = _Nature()
         self._torn = False
 
@@ -61,11 +63,21 @@ class Transcript:
             self._nature.observe(frame)
             text = text_of(frame)
             if text:
-                self._pieces.append(text)
-                self._bytes += text.__sizeof__() + PLACE_BYTES
+                self._keep(text)
                 self.chars += len(text)
                 self.frames += 1
                 self._torn = _torn(frame)
+
+    def _keep(self, text: str) -> None:
+        """Words cost more as objects than as text: many small ones become one."""
+        self._pieces.append(text)
+        self._bytes += _cost(text)
+        self._loose += 1
+        if self._loose == LOOSE_MAX:
+            small = self._pieces[-LOOSE_MAX:]
+            self._pieces[-LOOSE_MAX:] = ["".join(small)]
+            self._bytes += _cost(self._pieces[-1]) - sum(map(_cost, small))
+            self._loose = 0
 
     def resume(self, held: Sequence[Frame], limit: int, *, released: int) -> Resume | None:
         """The resume point with `held` behind this, of which the first `limit` frames have passed; `released`: the position between the two.
@@ -139,9 +151,15 @@ class _Nature:
         return whole._only_text and not whole._thinking
 
 
+def _cost(piece: str) -> int:
+    return piece.__sizeof__() + PLACE_BYTES
+
+
 def text_of(frame: Frame) -> str:
-    """The answer text in a frame."""
-    return "".join([event.text for event in frame.events if isinstance(event, TextDelta)])
+    """The answer text of choice 0 in a frame: the only one that is ever continued."""
+    return "".join(
+        [event.text for event in frame.events if isinstance(event, TextDelta) and not event.choice]
+    )
 
 
 def _torn(frame: Frame) -> bool:

@@ -26,6 +26,9 @@ class FilterContext(msgspec.Struct, frozen=True):
     response_format: object = None
     structured_output: StructuredOutput = "off"
 
+    def __repr__(self) -> str:
+        return f"FilterContext({self.choices} choices, {self.structured_output})"
+
 
 class Passed(msgspec.Struct, frozen=True):
     """No objection before `position`."""

@@ -39,6 +39,11 @@ class OutputFormat(msgspec.Struct, frozen=True):
     schema: object = None
     any_object: bool = False
 
+    def __repr__(self) -> str:
+        return (
+            f"OutputFormat({'object' if self.any_object else 'schema' if self.schema else 'JSON'})"
+        )
+
 
 class StructuredOutputFilter:
     """Judges one attempt whose caller asked for `choices` choices in this format.

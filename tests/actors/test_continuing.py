@@ -203,6 +203,16 @@ async def test_a_provider_that_refuses_to_go_on_is_not_asked_again(
     assert len(run.providers[1].asked) == 1
 
 
+async def test_a_refusal_behind_the_seam_is_the_plans_failure_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The request was ours: another target goes on with what both have brought."""
+    second = says(text(" over the"), event({"error": {"code": 400}}))
+    run = Run([lost(*LOST)], [second], [goes_on(" lazy", " dog")], seam_chars=8)
+    seen = await run.whole(attempts=3)
+    assert seen.choices[0].text == "The quick brown fox jumps over the lazy dog"
+
+
 async def test_where_all_refuse_to_go_on_the_failure_before_them_is_told(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -363,7 +373,7 @@ async def test_without_room_for_the_text_there_is_no_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The stream itself goes on: what only a continuation needs goes first."""
-    many = [text(f" word{number}") for number in range(400)]
+    many = [text(f" word{number}") for number in range(4000)]
     limits = LimitsConfig(
         exchange_bytes_max=90_000,
         held_bytes_max=20_000,
@@ -372,7 +382,7 @@ async def test_without_room_for_the_text_there_is_no_continuation(
     )
     run = Run([says(ROLE, *many, STOP, DONE)], limits=limits)
     seen = await run.whole(attempts=1)
-    assert len(seen.choices[0].text) == sum(len(f" word{number}") for number in range(400))
+    assert len(seen.choices[0].text) == sum(len(f" word{number}") for number in range(4000))
     run = Run([lost(ROLE, *many)], [goes_on("!")], limits=limits)
     await run.broken("stream_cut")
     assert run.noted(What.GIVE_UP) == ["no_resume_point"]

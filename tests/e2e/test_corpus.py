@@ -7,6 +7,7 @@ show every provider and every oddity.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -49,8 +50,8 @@ class Recorded:
     oracle: Any
 
     @property
-    def events(self) -> list[bytes]:
-        return [found for found in EVENT.findall(self.data) if found]
+    def events(self) -> Sequence[bytes]:
+        return split(self.data)
 
     @property
     def finishes(self) -> dict[int, str]:
@@ -69,6 +70,12 @@ class Recorded:
     @property
     def complete(self) -> bool:
         return self.implied or all(index in self.finishes for index in range(self.choices))
+
+
+@functools.cache
+def split(data: bytes) -> Sequence[bytes]:
+    """The events of a stream, each with the blank line behind it."""
+    return tuple(found for found in EVENT.findall(data) if found)
 
 
 def load(path: Path) -> Recorded | None:

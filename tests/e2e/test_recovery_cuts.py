@@ -6,6 +6,7 @@ the first one's answer. `--corpus=full` cuts every stream at every boundary; the
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -33,7 +34,7 @@ from tests.doubles import (
     says,
     supervise,
 )
-from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, payloads, recordings
+from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, payloads, recordings, split
 from tests.pipeline import run
 
 SAMPLE: Final = 50  # boundaries per policy and end
@@ -63,6 +64,7 @@ ENDS: Final = {"FIN": [], "RST": [Read(fault=UpstreamFault.CUT)]}
 Cut = tuple[Recorded, int]
 
 
+@functools.cache
 def boundaries(*, full: bool) -> Sequence[Cut]:
     """(stream, events that come before the cut), of streams that have an answer at all and are not finished by then."""
     whole = [each for each in recordings(full=True) if each.complete]
@@ -79,7 +81,7 @@ class GoesOn(ScriptedProvider):
     def __init__(self, recorded: Recorded) -> None:
         super().__init__()
         self._events = recorded.events
-        self._texts = texts(recorded)
+        self._texts = texts(recorded.data)
 
     @asynccontextmanager
     async def attempt(
@@ -94,10 +96,11 @@ class GoesOn(ScriptedProvider):
             yield response
 
 
-def texts(recorded: Recorded) -> list[str]:
+@functools.cache
+def texts(data: bytes) -> Sequence[str]:
     """The text of the first choice before each event."""
     found = [""]
-    for event in recorded.events:
+    for event in split(data):
         values = [value for value in payloads([event]) if isinstance(value, dict)]
         found.append(found[-1] + "".join(map(said, values)))
     return found
