@@ -86,7 +86,10 @@ class _Place(Enum):
     NEXT = (b"[0,", b'{"":0,')
     COLON = (b"", b'{""')  # a name is there
     WORTH = (b"", b'{"":')  # a name and its colon are there
-    COMMA = (b"[0", b'{"":0')
+    COMMA = (
+        b"[[]",
+        b'{"":[]',
+    )  # a value is there, and none that could be gone on with, as a number could
 
 
 # By the last byte of a fragment: where the next one begins, and what has to stand behind this one, in an array and in an object.
@@ -138,13 +141,13 @@ def scan_large(
 
 
 def _check_utf8(body: Body, window: int) -> Steps[None]:
+    """For a body that is JSON otherwise, and so does not end within a character."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     start = 0
     try:
         for start in range(0, len(body), window):
             decoder.decode(body[start : start + window])
             yield
-        decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         raise JsonMalformed(start) from error
 
@@ -249,16 +252,15 @@ class _Scan:
             if end < self._size and body[end] == _QUOTE:
                 self._at = end + 1
                 return
-            if end in {start, self._size}:
+            if end == start:
                 raise JsonMalformed(end)
             start = end
             yield
 
     def _scalar(self) -> None:
-        """Passes a number, true, false or null."""
-        stop = self._at + self._window
-        found = _SCALAR.match(self._body, self._at, stop)
-        if found is None or found.end() == stop < self._size:
+        """Passes a number, true, false or null. What is left of one that the window cuts is malformed behind it."""
+        found = _SCALAR.match(self._body, self._at, self._at + self._window)
+        if found is None:
             raise JsonMalformed(self._at)
         self._at = found.end()
 
@@ -347,7 +349,7 @@ def _fragment_end(window: bytes) -> int:
     end = found.end()
     quote = window.find(b'"', end)
     stop = len(window) if quote < 0 else quote
-    return max(end, window.rfind(b",", end, stop) + 1, window.rfind(b":", end, stop) + 1)
+    return max(end, window.rfind(b",", end, stop) + 1)
 
 
 def _behind_bracket(fragment: bytes, count: int) -> int:
