@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
 import trio
@@ -18,7 +19,14 @@ from gate.config import LimitsConfig
 from gate.envelope import refusal
 from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
 from gate.events import Gone, Intake, Ready, Refused
-from gate.ingress import IngressSnapshot, read_chat_request
+from gate.ingress import (
+    INLINE_BYTES_MAX,
+    ChatRequest,
+    IngressSnapshot,
+    read_chat_request,
+    read_large_request,
+)
+from gate.splice import Body
 
 __all__ = ["run"]
 
@@ -74,8 +82,7 @@ async def _read_body(
             body = await _collect(caller, snapshot, door, limits)
         if body is None:
             return Gone()
-        request = read_chat_request(body, depth_max=limits.json_depth_max)
-        snapshot.fill(body, request)
+        snapshot.fill(body, await _read(body, snapshot, limits))
     except trio.TooSlowError:
         return Refused(refusal(408, "body_timeout"), close=True)
     except BudgetExceeded as error:
@@ -93,10 +100,10 @@ async def _read_body(
 
 async def _collect(
     caller: Caller, snapshot: IngressSnapshot, door: Door, limits: LimitsConfig
-) -> bytes | None:
+) -> Body | None:
     """The whole body, or None when the caller left first."""
     size = 0
-    parts: list[bytes] = []
+    collected = _Collected(limits.body_bytes_max)
     snapshot.reserve(door.content_length or 0)
     while True:
         part = await caller.receive()
@@ -106,6 +113,53 @@ async def _collect(
         if size > limits.body_bytes_max:
             raise RequestRefused(413, "body_too_large")
         snapshot.reserve(max(size, door.content_length or 0))
-        parts.append(part.data)
+        collected.add(part.data)
         if part.last:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return collected.whole()
+
+
+class _Collected:
+    """The parts of a body so far. What is more than a small body goes into memory of its own, which is used as far as it was written.
+
+    Neither a list of parts nor a bytearray will do: at the end, or now and then, all that is there would be copied in one call.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._large: mmap | None = None
+
+    def add(self, part: bytes) -> None:
+        """Keeps one more part."""
+        if self._size > INLINE_BYTES_MAX:
+            if self._large is None:
+                self._large = mmap(-1, self._size_max, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+                self._large.write(b"".join(self._parts))
+                self._parts.clear()
+            self._large.write(part)
+        else:
+            self._parts.append(part)
+        self._size += len(part)
+
+    def whole(self) -> Body:
+        """All of them, as one."""
+        if self._large is not None:
+            self._large.resize(self._size)
+            return self._large
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+async def _read(body: Body, snapshot: IngressSnapshot, limits: LimitsConfig) -> ChatRequest:
+    """The request that the body is; a large one is read step by step, with the loop free in between."""
+    if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX:
+        return read_chat_request(body, depth_max=limits.json_depth_max)
+    steps = read_large_request(body, depth_max=limits.json_depth_max)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            request: ChatRequest = stop.value
+            return request
+        snapshot.reserve(len(body))  # the exchange may have ended
+        await trio.lowlevel.checkpoint()

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gate.splice import Member
+from gate.splice import Body, Member
 
 __all__ = ["bind_segments"]
 
 
 def bind_segments(
-    segments: Sequence[bytes], model_at: Member, model: str
+    segments: Sequence[Body], model_at: Member, model: str
 ) -> tuple[Sequence[bytes | memoryview], int]:
     """Slices of a body, in one part or several, for the provider's `model`, and their length in bytes. Nothing else changes, and nothing is copied.
 

@@ -7,20 +7,31 @@ before any attempt; what is not read is the provider's business and goes on unto
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
 import msgspec
 
 from gate.budget import MemoryBudget, Reservation
 from gate.errors import RequestRefused, SnapshotClosed
+from gate.large_json import JsonNotObject, is_json, scan_large
 from gate.refs import MODEL_CHARS_MAX
-from gate.splice import JsonRefused, JsonTooDeep, Member, scan_members
+from gate.splice import Body, JsonRefused, JsonTooDeep, Member, scan_members
+from gate.steps import WINDOW, Steps, finished, holds, word_in
 
-__all__ = ["CHOICES_MAX", "ChatRequest", "IngressSnapshot", "check_json", "read_chat_request"]
+__all__ = [
+    "CHOICES_MAX",
+    "INLINE_BYTES_MAX",
+    "ChatRequest",
+    "IngressSnapshot",
+    "check_json",
+    "read_chat_request",
+    "read_large_request",
+]
 
 CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
-_HALF_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+INLINE_BYTES_MAX: Final = (
+    131_072  # a larger body is read in steps, and a larger value is not decoded
+)
 _READ: Final = ("model", "messages", "stream", "stream_options", "n", "tools", "response_format")
 
 
@@ -41,20 +52,20 @@ class IngressSnapshot:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation: Reservation | None = budget.reserve(0)
-        self._body = b""
+        self._body: Body = b""
         self._request: ChatRequest | None = None
 
     def reserve(self, size: int) -> None:
         """Asks for room for `size` bytes of body in all. Raises `BudgetExceeded`."""
         self._open().resize(size)
 
-    def fill(self, body: bytes, request: ChatRequest) -> None:
-        """Takes the checked body; its reservation is the body's size from now on."""
+    def fill(self, body: Body, request: ChatRequest) -> None:
+        """Takes the checked body, which nobody changes any more; its reservation is the body's size from now on."""
         self._open().resize(len(body))
         self._body, self._request = body, request
 
     @property
-    def body(self) -> bytes:
+    def body(self) -> Body:
         self._open()
         return self._body
 
@@ -87,42 +98,49 @@ def read_chat_request(body: bytes, *, depth_max: int) -> ChatRequest:
         raise RequestRefused(400, "invalid_body")
     try:
         members = scan_members(body, depth_max=depth_max)
-    except JsonTooDeep as error:
-        raise RequestRefused(400, "json_too_deep") from error
     except JsonRefused as error:
+        raise _refusal(error) from error
+    return finished(_read(body, members))
+
+
+def read_large_request(body: Body, *, depth_max: int, window: int = WINDOW) -> Steps[ChatRequest]:
+    """The same in bounded steps, for a body that no single call should go over."""
+    try:
+        members = yield from scan_large(body, depth_max=depth_max, window=window)
+    except JsonRefused as error:
+        raise _refusal(error) from error
+    return (yield from _read(body, members))
+
+
+def _refusal(error: JsonRefused) -> RequestRefused:
+    match error:
+        case JsonNotObject():
+            return RequestRefused(400, "invalid_body")
+        case JsonTooDeep():
+            return RequestRefused(400, "json_too_deep")
+        case _:
+            return RequestRefused(400, "invalid_json")
+
+
+def check_json(body: bytes) -> None:
+    """Whether `body` is one JSON value in UTF-8; raises `RequestRefused` where not. Half surrogates in strings are the provider's business."""
+    try:
+        if not is_json(body):
+            raise RequestRefused(400, "invalid_json")
+        body.decode()
+    except RecursionError as error:
+        raise RequestRefused(400, "json_too_deep") from error
+    except UnicodeDecodeError as error:
         raise RequestRefused(400, "invalid_json") from error
+
+
+def _read(body: Body, members: tuple[Member, ...]) -> Steps[ChatRequest]:
+    """What the members say; they have been checked as JSON."""
     found: dict[str, Member] = {}
     for member in members:
         if member.key in _READ and member.key in found:
             raise RequestRefused(400, "duplicate_key", param=member.key)
         found[member.key] = member
-    return _read(body, members, found)
-
-
-def check_json(body: bytes) -> None:
-    """Whether `body` is one JSON value in UTF-8; raises `RequestRefused` where not. Half surrogates in strings are the provider's business."""
-    if not _is_json(body):
-        # The same grammar with the escape of every half made another of its length: malformed only if that is.
-        whole = _HALF_ESCAPE.sub(rb"\\ufffd", body)
-        if whole == body or not _is_json(whole):
-            raise RequestRefused(400, "invalid_json")
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise RequestRefused(400, "invalid_json") from error
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except RecursionError as error:
-        raise RequestRefused(400, "json_too_deep") from error
-    except msgspec.MsgspecError:
-        return False
-    return True
-
-
-def _read(body: bytes, members: tuple[Member, ...], found: dict[str, Member]) -> ChatRequest:
     values = {
         name: _value(body, found[name])
         for name in ("model", "stream", "n", "stream_options")
@@ -135,24 +153,20 @@ def _read(body: bytes, members: tuple[Member, ...], found: dict[str, Member]) ->
         raise RequestRefused(400, "invalid_type", param="model")
     if not model or len(model) > MODEL_CHARS_MAX:
         raise RequestRefused(400, "invalid_value", param="model")
-    _check_messages(body, found.get("messages"))
+    messages = _inside(body, found.get("messages"), b"[")
+    if messages is None:
+        raise RequestRefused(400, "missing_required_parameter", param="messages")
+    if (yield from word_in(body, *messages)) == messages[1]:
+        raise RequestRefused(400, "invalid_value", param="messages")
     return ChatRequest(
         model=model,
         stream=_boolean(values.get("stream"), "stream"),
         include_usage=_include_usage(values.get("stream_options")),
         choices=_choices(values.get("n")),
-        needs=_needs(body, found),
+        needs=(yield from _needs(body, found)),
         model_at=found["model"],
         members=members,
     )
-
-
-def _check_messages(body: bytes, member: Member | None) -> None:
-    raw = _container(body, member, b"[")
-    if not raw:
-        raise RequestRefused(400, "missing_required_parameter", param="messages")
-    if not raw[1:-1].strip():
-        raise RequestRefused(400, "invalid_value", param="messages")
 
 
 def _boolean(value: object, param: str) -> bool:
@@ -179,31 +193,34 @@ def _choices(value: object) -> int:
     return value
 
 
-def _needs(body: bytes, found: dict[str, Member]) -> frozenset[str]:
+def _needs(body: Body, found: dict[str, Member]) -> Steps[frozenset[str]]:
     """The capabilities that a target must have for this request."""
     needs = set()
-    tools = _container(body, found.get("tools"), b"[")
-    if tools[1:-1].strip():
+    tools = _inside(body, found.get("tools"), b"[")
+    if tools is not None and (yield from word_in(body, *tools)) < tools[1]:
         needs.add("tools")
-    if b'"json_schema"' in _container(body, found.get("response_format"), b"{"):
+    form = _inside(body, found.get("response_format"), b"{")
+    if form is not None and (yield from holds(body, b'"json_schema"', *form)):
         needs.add("json_schema")
     return frozenset(needs)
 
 
-def _container(body: bytes, member: Member | None, opener: bytes) -> bytes:
-    """The bytes of an array or object that may be absent or null: empty then."""
+def _inside(body: Body, member: Member | None, opener: bytes) -> tuple[int, int] | None:
+    """From where to where the content of an array or object goes; None where it is absent or null."""
     if member is None:
-        return b""
-    raw = body[member.value_start : member.value_end]
-    if raw == b"null":
-        return b""
-    if not raw.startswith(opener):
+        return None
+    first = body[member.value_start : member.value_start + 1]
+    if first == b"n":  # null
+        return None
+    if first != opener:
         raise RequestRefused(400, "invalid_type", param=member.key)
-    return raw
+    return member.value_start + 1, member.value_end - 1
 
 
-def _value(body: bytes, member: Member) -> Any:
+def _value(body: Body, member: Member) -> Any:
     """One small value, decoded; it has been checked as JSON."""
+    if member.value_end - member.value_start > INLINE_BYTES_MAX:
+        raise RequestRefused(400, "invalid_value", param=member.key)
     try:
         return json.loads(body[member.value_start : member.value_end])
     except ValueError as error:  # a number with more digits than an integer may have

@@ -25,7 +25,7 @@ from gate.ingress import IngressSnapshot
 from gate.patches import Patch
 from gate.plan import RecoveryPlan
 from gate.refs import PlanId, RequestRef, SnapshotRef, is_stable_token
-from gate.splice import Member
+from gate.splice import Body, Member
 from gate.splice_plan import SplicePlan, plan_splice
 
 __all__ = [
@@ -79,7 +79,7 @@ class Lease(Held):
 
     def __init__(
         self,
-        segments: Sequence[bytes],
+        segments: Sequence[Body],
         model_at: Member,
         reservation: Reservation | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class Lease(Held):
         self.released = False
 
     @property
-    def segments(self) -> Sequence[bytes]:
+    def segments(self) -> Sequence[Body]:
         """The body's parts in their order. Raises `LeaseReleased`."""
         if self.released:
             raise LeaseReleased

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from mmap import mmap
 from typing import Final
 
 import msgspec
@@ -22,6 +23,9 @@ import msgspec
 # the bytes it has at least, so their number is bounded apart from the size of the body.
 MEMBERS_MAX: Final = 4_096
 ELEMENTS_MAX: Final = 65_536
+
+Body = bytes | mmap
+"""A request body. A large one is memory of its own, which could be filled without moving it; nobody changes it once it is whole."""
 
 _COMMA: Final = ord(",")
 _QUOTE: Final = ord('"')
@@ -113,7 +117,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 def scan_members(
-    body: bytes, *, depth_max: int, start: int = 0, members_max: int = MEMBERS_MAX
+    body: Body, *, depth_max: int, start: int = 0, members_max: int = MEMBERS_MAX
 ) -> tuple[Member, ...]:
     """The members, in order and with duplicates, of the object at `start` or after white space there.
 
@@ -139,7 +143,7 @@ def scan_members(
         name_start = found.start(1)
         name = found[1].decode("utf-8", "replace")
         if "\\" in name:
-            name = _unescape(name, name_start)
+            name = unescape(name, name_start)
         members.append(Member(name, name_start - 1, value_start, value_end))
         more = body[position - 1] == _COMMA
     if not start and (word := _WORD.search(body, position)):
@@ -217,7 +221,7 @@ def remove_member_span(members: Sequence[Member], index: int, body: bytes) -> tu
     return member.key_start, member.value_end
 
 
-def _open(body: bytes, start: int, pattern: re.Pattern[bytes], depth_max: int) -> tuple[int, bool]:
+def _open(body: Body, start: int, pattern: re.Pattern[bytes], depth_max: int) -> tuple[int, bool]:
     """Where the content of a container begins, and whether it has any. Behind it if it has none."""
     opened = pattern.match(body, start)
     if opened is None:
@@ -227,7 +231,7 @@ def _open(body: bytes, start: int, pattern: re.Pattern[bytes], depth_max: int) -
     return opened.end(), opened[1] is None
 
 
-def _pass_container(body: bytes, start: int, depth_max: int) -> int:
+def _pass_container(body: Body, start: int, depth_max: int) -> int:
     """The offset behind the container that opens at `start`, a value of the scanned one."""
     closers = bytearray()
     position = start
@@ -249,7 +253,7 @@ def _pass_container(body: bytes, start: int, depth_max: int) -> int:
         position = found.end() - 1
 
 
-def _pass_end(body: bytes, value_end: int, end_pattern: re.Pattern[bytes]) -> int:
+def _pass_end(body: Body, value_end: int, end_pattern: re.Pattern[bytes]) -> int:
     """The offset behind the comma or closing bracket that follows a value."""
     end = end_pattern.match(body, value_end)
     if end is None:
@@ -257,7 +261,7 @@ def _pass_end(body: bytes, value_end: int, end_pattern: re.Pattern[bytes]) -> in
     return end.end()
 
 
-def _unescape(name: str, offset: int) -> str:
+def unescape(name: str, offset: int) -> str:
     """The name that stands at `offset` between quotes, its escapes resolved."""
     try:
         decoded = json.loads(f'"{name}"', strict=False)

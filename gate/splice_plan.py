@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gate.splice import Member
+from gate.splice import Body, Member
 
 __all__ = ["SplicePlan", "plan_splice"]
 
@@ -36,7 +36,7 @@ class _Edit(msgspec.Struct, frozen=True):
 class SplicePlan:
     """What comes out, before it is made: `output_bytes` is exact, and nothing was copied yet."""
 
-    def __init__(self, body: bytes, edits: Sequence[_Edit]) -> None:
+    def __init__(self, body: Body, edits: Sequence[_Edit]) -> None:
         self._body = body
         self._edits = edits
         self.output_bytes = len(body) + sum(edit.growth for edit in edits)
@@ -64,7 +64,7 @@ class SplicePlan:
 
 
 def plan_splice(
-    body: bytes,
+    body: Body,
     members: Sequence[Member],
     values: Mapping[str, bytes],
     *,
@@ -118,14 +118,14 @@ def _appending(body: bytes, member: Member, item: bytes) -> _Edit:
 
 
 def _insertion(
-    body: bytes, members: Sequence[Member], inserted: Mapping[str, bytes], remove: Collection[str]
+    body: Body, members: Sequence[Member], inserted: Mapping[str, bytes], remove: Collection[str]
 ) -> _Edit:
     """All new members at one place: behind the last that stays, or where the first would stand."""
     last = next((member for member in reversed(members) if member.key not in remove), None)
     if last is not None:
         place = last.value_end
     else:
-        place = members[0].key_start if members else body.index(b"{") + 1
+        place = members[0].key_start if members else body.find(b"{", 0) + 1
     pieces: list[bytes] = []
     for name, value in inserted.items():
         comma = b"," if pieces or last is not None else b""

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import Any, Final
 
 import trio
@@ -236,6 +237,13 @@ def request(*, stream: object = True, **members: object) -> bytes:
     """A chat request for `ALIAS`."""
     value = {"model": ALIAS, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     return json.dumps({**value, **members}).encode()
+
+
+def mapped(data: bytes) -> mmap:
+    """A body in memory of its own, as ingress collects a large one."""
+    body = mmap(-1, len(data))
+    body.write(data)
+    return body
 
 
 class RecordingCaller:

@@ -47,6 +47,7 @@ from tests.stepping import Striker, seed_scheduler
 
 SEEDS: Final = (0, 1)
 BIG: Final = "x" * 30_000  # one frame of it is more than a piece
+LARGE: Final = request(user="x" * 300_000)  # is read in steps
 LATE_CUT: Final = Read(fault=UpstreamFault.CUT)
 
 
@@ -91,6 +92,11 @@ SCENARIOS: Final = {
         "He" + BIG,
         caller=lambda: RecordingCaller(request(stream=False)),
         stream=False,
+    ),
+    "large": Scenario(
+        lambda: [[healthy("He", "llo", every=0.1)]],
+        "Hello",
+        caller=lambda: RecordingCaller(LARGE[:200_000], LARGE[200_000:]),
     ),
     "queued": Scenario(
         lambda: [[healthy("He", "llo", every=0.1) for _ in range(3)]], "Hello", rivals=2

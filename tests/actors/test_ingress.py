@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from mmap import mmap
+from typing import Any, Final
 
 import pytest
 import trio
@@ -15,10 +16,14 @@ from gate.budget import MemoryBudget
 from gate.config import LimitsConfig
 from gate.envelope import refusal
 from gate.events import Intake, Ready, Refused
-from gate.ingress import IngressSnapshot
+from gate.ingress import INLINE_BYTES_MAX, IngressSnapshot
 from tests.doubles import RecordingCaller, door, request
 
 LIMITS = LimitsConfig(body_bytes_max=1000, body_seconds_max=60, json_depth_max=4)
+WIDE: Final = LimitsConfig(body_seconds_max=60, json_depth_max=4)
+LARGE: Final = request(user="x" * 4 * INLINE_BYTES_MAX)
+PART: Final = 65_536
+PARTS: Final = [LARGE[start : start + PART] for start in range(0, len(LARGE), PART)]
 
 
 class Reading:
@@ -31,6 +36,7 @@ class Reading:
         length: int | None = None,
         room: int = 10_000,
         process: int = 100_000,
+        limits: LimitsConfig = LIMITS,
     ) -> None:
         self.caller = caller
         self.ending = Ending()
@@ -39,6 +45,7 @@ class Reading:
         self.left_at: float | None = None
         self.send, self.intake = trio.open_memory_channel[Intake](1)
         self._length = length
+        self._limits = limits
 
     async def run(self) -> None:
         await ingress.run(
@@ -46,7 +53,7 @@ class Reading:
             self.caller,
             self.snapshot,
             door(content_length=self._length),
-            LIMITS,
+            self._limits,
             ending=self.ending,
             caller_write_seconds=60.0,
             leave=self._leave,
@@ -163,6 +170,83 @@ async def test_a_body_that_comes_after_the_drain_is_refused() -> None:
     reading = Reading(RecordingCaller(request()))
     reading.snapshot.close()
     assert await message_of(reading) == Refused(refusal(503, "shutdown"), close=True)
+
+
+def reading_large(*parts: bytes, length: int | None = None) -> Reading:
+    """One run with room for a large body."""
+    room = 2 * len(LARGE)
+    return Reading(RecordingCaller(*parts), room=room, process=room, limits=WIDE, length=length)
+
+
+async def test_a_large_body_is_collected_in_memory_of_its_own() -> None:
+    """Filled part by part, as large as the body, and counted once."""
+    reading = reading_large(*PARTS, length=len(LARGE))
+    assert isinstance(await message_of(reading), Ready)
+    body = reading.snapshot.body
+    assert isinstance(body, mmap)
+    assert (body[:], len(body)) == (LARGE, len(LARGE))
+    assert reading.budget.used == reading.budget.peak == len(LARGE)
+
+
+@pytest.mark.parametrize("at", [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, len(LARGE)])
+async def test_a_body_that_is_large_by_its_last_part_is_read_all_the_same(at: int) -> None:
+    """Nothing moves for it alone."""
+    reading = reading_large(*[part for part in (LARGE[:at], LARGE[at:]) if part])
+    assert isinstance(await message_of(reading), Ready)
+    assert reading.snapshot.body[:] == LARGE
+
+
+async def test_a_large_body_leaves_the_loop_to_others_while_it_is_read() -> None:
+    """Many turns of it, though all of the body is there."""
+    reading = reading_large(LARGE)
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reading.run)
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+            try:
+                message = reading.intake.receive_nowait()
+            except trio.WouldBlock:
+                continue
+            break
+        nursery.cancel_scope.cancel()
+    assert isinstance(message, Ready)
+    assert turns > 20
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "param"),
+    [
+        (LARGE[:-1], "invalid_json", None),
+        (b"[%b]" % LARGE, "invalid_body", None),
+        (LARGE.replace(b'"stream": true', b'"stream":"yes"'), "invalid_type", "stream"),
+        (LARGE.replace(b'"stream": true', b'"stream": [[[[1]]]]'), "json_too_deep", None),
+        (LARGE.replace(b"xxx", b"\xff\xff\xff", 1), "invalid_json", None),
+    ],
+)
+async def test_a_large_body_is_refused_for_the_same_reasons(
+    data: bytes, code: str, param: str | None
+) -> None:
+    """It came whole, so the connection may serve another request."""
+    message = await message_of(reading_large(*[data[:200_000], data[200_000:]]))
+    assert message == Refused(refusal(400, code, param=param), close=False)
+
+
+async def test_a_drain_ends_the_reading_of_a_large_body() -> None:
+    """Its bytes are nobody's from then on, and are not kept to the end of the reading."""
+    reading = reading_large(LARGE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reading.run)
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        assert reading.budget.used == len(LARGE)
+        reading.snapshot.close()
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        assert reading.intake.statistics().current_buffer_used
+        assert await reading.intake.receive() == Refused(refusal(503, "shutdown"), close=True)
+        nursery.cancel_scope.cancel()
 
 
 async def test_nobody_need_listen(autojump_clock: trio.testing.MockClock) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gate.binding import bind_segments
 from gate.ingress import read_chat_request
+from tests.doubles import mapped
 
 BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"}],"x":1,"x":2 }\n'
 
@@ -42,6 +43,15 @@ def test_binding_copies_nothing() -> None:
     slices, _ = bind_segments([BODY], read_chat_request(BODY, depth_max=64).model_at, "m")
     views = [piece for piece in slices if isinstance(piece, memoryview)]
     assert [view.obj is BODY for view in views] == [True, True]
+
+
+def test_a_body_in_memory_of_its_own_is_bound_alike() -> None:
+    """Its slices look into that memory."""
+    body = mapped(BODY)
+    slices, size = bind_segments([body], read_chat_request(BODY, depth_max=64).model_at, "m")
+    assert b"".join(slices) == bound(BODY, "m")
+    assert size == len(bound(BODY, "m"))
+    assert [view.obj is body for view in slices if isinstance(view, memoryview)] == [True, True]
 
 
 names = st.text(max_size=3).filter(lambda name: name != "n")  # it would be read

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,15 +13,32 @@ from hypothesis import strategies as st
 
 from gate.budget import MemoryBudget
 from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
-from gate.ingress import ChatRequest, IngressSnapshot, read_chat_request
+from gate.ingress import (
+    INLINE_BYTES_MAX,
+    ChatRequest,
+    IngressSnapshot,
+    read_chat_request,
+    read_large_request,
+)
+from gate.steps import finished
 
 DEPTH = 64
 BODY = b'{"model":"small","messages":[{"role":"user","content":"hi"}]}'
 
 
 def read(body: bytes, depth_max: int = DEPTH) -> ChatRequest:
-    """The request that a body is."""
-    return read_chat_request(body, depth_max=depth_max)
+    """The request that a body is, read in steps as well as at once: the same, or the same refusal."""
+    at_once = partial(read_chat_request, body, depth_max=depth_max)
+    assert said(lambda: finished(read_large_request(body, depth_max=depth_max))) == said(at_once)
+    return at_once()
+
+
+def said(read_it: Callable[[], ChatRequest]) -> object:
+    """The request, or its refusal."""
+    try:
+        return read_it()
+    except RequestRefused as refused:
+        return refused.http_status, refused.public_code, refused.param
 
 
 def with_member(name: str, value: str) -> bytes:
@@ -278,6 +297,36 @@ def test_a_large_body_is_read(text: bytes) -> None:
     request = read(body)
     assert request.model == "small"
     assert body[request.model_at.value_start : request.model_at.value_end] == b'"small"'
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", b'"%b"'),
+        ("stream", b'["%b"]'),
+        ("stream_options", b'{"include_usage":true,"x":"%b"}'),
+        ("n", b'{"%b":1}'),
+    ],
+)
+def test_a_value_that_is_decoded_may_not_be_a_large_one(name: str, value: bytes) -> None:
+    """None that means anything is; to decode it would take its time in one go."""
+    members = {"model": b'"small"', "messages": b"[1]", name: value % (b"x" * INLINE_BYTES_MAX)}
+    body = b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), each) for key, each in members.items())
+    assert refusal_of(body) == (400, "invalid_value", name)
+
+
+def test_what_is_only_looked_for_may_be_anywhere_in_a_large_value() -> None:
+    """White space before the first message or tool, and text before the word."""
+    blank, text = b" " * 200_000, b"x" * 200_000
+    parts = b'"messages":[%b%%b],"tools":[%b%%b],"response_format":{"a":"%b"%%b}' % (
+        blank,
+        blank,
+        text,
+    )
+    body = b'{"model":"small",%b}' % parts
+    assert read(body % (b"1", b"1", b',"type":"json_schema"')).needs == {"tools", "json_schema"}
+    assert read(body % (b"1", b"", b"")).needs == frozenset()
+    assert refusal_of(body % (b"", b"", b"")) == (400, "invalid_value", "messages")
 
 
 def test_more_members_than_any_request_has_are_refused() -> None:

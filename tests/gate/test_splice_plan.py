@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gate.splice import Member, scan_members
 from gate.splice_plan import SplicePlan, plan_splice
+from tests.doubles import mapped
 
 BODY: Final = b'{ "model" : "m" ,"messages":[ 1 ], "n":2 }\n'
 
@@ -24,6 +25,16 @@ escaped = names.map(json.dumps) | names.map(lambda name: f'"\\u{ord(name[0]):04x
 written = st.tuples(blanks, escaped, blanks.map(lambda blank: f"{blank}:{blank}"), texts, blanks)
 bodies = st.lists(written, max_size=5)
 changes = st.dictionaries(names, texts, max_size=4)
+
+
+def test_a_body_in_memory_of_its_own_is_changed_alike() -> None:
+    """Its segments look into that memory."""
+    body, members = mapped(BODY), scan_members(BODY, depth_max=64)
+    plan = plan_splice(body, members, {"n": b"3", "x": b"1"})
+    segments = list(plan.segments())
+    assert b"".join(segments) == spliced(BODY, {"n": b"3", "x": b"1"})
+    assert all(each.obj is body for each in segments if isinstance(each, memoryview))
+    assert b"".join(plan_splice(mapped(b"{ }"), (), {"x": b"1"}).segments()) == b'{"x":1 }'
 
 
 def as_body(members: Sequence[Written], blank: str = " ") -> bytes:

@@ -168,6 +168,17 @@ async def test_the_supervised_route_takes_posts_only(tmp_path: Path, method: str
         assert code_of(answer.content) == "method_not_allowed"
 
 
+async def test_a_large_body_reaches_the_provider_byte_for_byte(tmp_path: Path) -> None:
+    """Collected, read and written in pieces; only the name of the model is another."""
+    body = question()[:-1] + b',"user":"%b"}' % ("é\\n" * 400_000).encode()
+    async with edge_of(tmp_path) as (edge, provider), edge.client() as client:
+        answer = await client.post(CHAT, content=body)
+        await settled(edge)
+    assert answer.content.endswith(b"data: [DONE]\n\n")
+    (asked,) = provider.requests
+    assert asked.body == body.replace(b'"small"', b'"healthy"')
+
+
 async def test_a_body_that_says_it_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     """The answer comes to a caller that has sent the head and nothing else."""
     async with edge_of(tmp_path) as (edge, _), await edge.connect() as stream:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import UpstreamFailed, UpstreamFault
+from tests.doubles import mapped
 from tests.transport.servers import (
     MemoryEnd,
     MemoryNet,
@@ -353,7 +354,8 @@ async def test_a_request_is_written_in_few_pieces_and_its_large_slices_as_they_a
     """Head and small slices together; a large slice is cut, never joined."""
     net = MemoryNet()
     seen: list[bytes] = []
-    slices: Sequence[bytes | memoryview] = (b"{", memoryview(b"model"), b"a" * 600_000, b"}")
+    large = memoryview(mapped(b"b" * 300_000))
+    slices: Sequence[bytes | memoryview] = (b"{", memoryview(b"model"), b"a" * 300_000, large, b"}")
 
     async def note(stream: MemoryEnd) -> None:
         seen.append(await read_request(stream))
