@@ -15,7 +15,7 @@ import msgspec
 from gate.dialects import CEILINGS
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
-from gate.splice import Member, members_of
+from gate.splice import Body, Member, members_of
 
 __all__ = ["Continuable", "last_element", "read_continuable"]
 
@@ -58,7 +58,7 @@ class Continuable(msgspec.Struct, frozen=True):
         return f"Continuable({sorted(self.ceilings)}, {len(self.stops)} stops)"
 
 
-def read_continuable(body: bytes, request: ChatRequest, endpoint: str) -> Continuable | None:
+def read_continuable(body: Body, request: ChatRequest, endpoint: str) -> Continuable | None:
     """What `request`, read from `body`, says; None where its answer can't be continued."""
     members = {member.key: member for member in request.members}
     if request.choices != 1 or _asks_for_more(body, members):
@@ -79,7 +79,7 @@ def read_continuable(body: bytes, request: ChatRequest, endpoint: str) -> Contin
     return Continuable(said, told) if sum(map(len, told)) <= STOP_CHARS_MAX else None
 
 
-def _asks_for_more(body: bytes, members: Mapping[str, Member]) -> bool:
+def _asks_for_more(body: Body, members: Mapping[str, Member]) -> bool:
     if any(_value(body, members, name) not in _SAYS_NOTHING for name in _RULES_OUT):
         return True
     wanted = _value(body, members, "response_format")
@@ -93,17 +93,17 @@ def _asks_for_more(body: bytes, members: Mapping[str, Member]) -> bool:
     )
 
 
-def _value(body: bytes, members: Mapping[str, Member], name: str) -> Any:
+def _value(body: Body, members: Mapping[str, Member], name: str) -> Any:
     """A member's value, None where it is not there."""
     return _decoded(body, members[name]) if name in members else None
 
 
-def _decoded(body: bytes, member: Member) -> Any:
+def _decoded(body: Body, member: Member) -> Any:
     """One value; something that is nothing we know where it is too large, or can't be read."""
     return member_value(body, member, bytes_max=MEMBER_BYTES_MAX)
 
 
-def _last_role(body: bytes, messages: Member) -> str | None:
+def _last_role(body: Body, messages: Member) -> str | None:
     """Who spoke last; None where that can't be told."""
     start = last_element(body, messages.value_end)
     if start is None:
@@ -114,12 +114,13 @@ def _last_role(body: bytes, messages: Member) -> str | None:
         return told[1].decode() if told else None
     if body[start : start + 1] != b"{":
         return None
-    roles = [member for member in members_of(body, start) if member.key == "role"]
-    said = _decoded(body, roles[-1]) if roles else None
+    last = bytes(body[start : messages.value_end - 1])
+    roles = [member for member in members_of(last) if member.key == "role"]
+    said = _decoded(last, roles[-1]) if roles else None
     return said if isinstance(said, str) else None
 
 
-def last_element(body: bytes, end: int) -> int | None:
+def last_element(body: Body, end: int) -> int | None:
     """Where the last element of the array that ends before `end` begins; None where it is empty, or has too much structure to tell.
 
     Read backwards from the closing bracket, which in well-formed JSON is as certain as forwards: a quote outside of a string closes one, and inside
@@ -129,7 +130,7 @@ def last_element(body: bytes, end: int) -> int | None:
     depth = 0
     quoted = False
     for _ in range(STRUCTURE_MAX):
-        position = body.rindex(b'"', 0, position) if quoted else _structure(body, position)
+        position = body.rfind(b'"', 0, position) if quoted else _structure(body, position)
         found = body[position : position + 1]
         if quoted:
             quoted = _backslashes(body, position) % 2 == 1
@@ -145,7 +146,7 @@ def last_element(body: bytes, end: int) -> int | None:
     return None
 
 
-def _structure(body: bytes, position: int) -> int:
+def _structure(body: Body, position: int) -> int:
     """The last piece of structure before `position`; there is one."""
     width = WINDOW_BYTES
     while True:
@@ -156,7 +157,7 @@ def _structure(body: bytes, position: int) -> int:
         position, width = start, width * 2  # nothing but white space so far
 
 
-def _backslashes(body: bytes, position: int) -> int:
+def _backslashes(body: Body, position: int) -> int:
     """How many stand right before `position`."""
     count = 0
     while True:
@@ -167,7 +168,7 @@ def _backslashes(body: bytes, position: int) -> int:
             return count
 
 
-def _first_word(body: bytes, position: int) -> int:
+def _first_word(body: Body, position: int) -> int:
     """The first byte from `position` on that is no white space."""
     found = _WORD.search(body, position)
     assert found is not None, "a bracket closes the array"

@@ -21,6 +21,7 @@ from gate.steps import WINDOW, Steps, finished, holds, word_in
 __all__ = [
     "CHOICES_MAX",
     "INLINE_BYTES_MAX",
+    "READ",
     "ChatRequest",
     "IngressSnapshot",
     "check_json",
@@ -32,7 +33,31 @@ CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
 INLINE_BYTES_MAX: Final = (
     131_072  # a larger body is read in steps, and a larger value is not decoded
 )
-_READ: Final = ("model", "messages", "stream", "stream_options", "n", "tools", "response_format")
+# What is read of a request, here or where a plan or a filter needs it, or patched by a plan: no parser may see another value than the gate did.
+READ: Final = frozenset(
+    {
+        "add_generation_prompt",
+        "audio",
+        "continue_final_message",
+        "function_call",
+        "functions",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "modalities",
+        "model",
+        "n",
+        "parallel_tool_calls",
+        "response_format",
+        "stop",
+        "stream",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+    }
+)
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -138,7 +163,7 @@ def _read(body: Body, members: tuple[Member, ...]) -> Steps[ChatRequest]:
     """What the members say; they have been checked as JSON."""
     found: dict[str, Member] = {}
     for member in members:
-        if member.key in _READ and member.key in found:
+        if member.key in READ and member.key in found:
             raise RequestRefused(400, "duplicate_key", param=member.key)
         found[member.key] = member
     values = {

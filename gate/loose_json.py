@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gate.splice import JsonRefused, Member, scan_members
+from gate.splice import Body, JsonRefused, Member, scan_members
 
 __all__ = [
     "encoded",
@@ -50,7 +50,7 @@ def _finite(digits: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def member_value(body: bytes, member: Member, *, bytes_max: int) -> Any:
+def member_value(body: Body, member: Member, *, bytes_max: int) -> Any:
     """One member's value; `msgspec.UNSET` where it is larger than that, or can't be read."""
     if member.value_end - member.value_start > bytes_max:
         return msgspec.UNSET

@@ -108,7 +108,7 @@ def _removals(members: Sequence[Member], remove: Collection[str]) -> Iterator[_E
             yield _Edit(member.key_start, member.value_end)
 
 
-def _appending(body: bytes, member: Member, item: bytes) -> _Edit:
+def _appending(body: Body, member: Member, item: bytes) -> _Edit:
     """One more item, before the bracket that closes an array."""
     place = member.value_end - 1
     assert body[member.value_start : member.value_start + 1] == b"[", "an array"

@@ -13,6 +13,7 @@ from gate.filters.empty import EmptyFilter
 from gate.filters.structured_output import structured_output
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
+from gate.splice import Body
 
 __all__ = ["BUILT", "filter_context", "make_filters"]
 
@@ -25,7 +26,7 @@ BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
 
 
 def filter_context(
-    body: bytes, request: ChatRequest, *, structured_output: StructuredOutput
+    body: Body, request: ChatRequest, *, structured_output: StructuredOutput
 ) -> FilterContext:
     """What the filters know of a request, under its route's level. A format too large to be judged by still means that the answer has to be JSON."""
     found = [member for member in request.members if member.key == "response_format"]

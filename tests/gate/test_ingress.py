@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.budget import MemoryBudget
+from gate.dialects import CEILINGS, flags
 from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
 from gate.ingress import (
     INLINE_BYTES_MAX,
+    READ,
     ChatRequest,
     IngressSnapshot,
     read_chat_request,
@@ -422,3 +424,14 @@ def test_a_snapshot_shows_its_size_only() -> None:
     assert repr(snapshot) == f"IngressSnapshot({len(BODY)} bytes)"
     snapshot.close()
     assert repr(snapshot) == "IngressSnapshot(closed)"
+
+
+def test_whatever_is_read_or_patched_must_not_stand_there_twice() -> None:
+    """Also what only a plan or a filter needs."""
+    patched = {*CEILINGS["/v1/chat/completions"], *flags("vllm", "/v1/chat/completions")}
+    assert patched <= READ
+    for name in sorted(READ):
+        body = b'{"model":"m","messages":[{}],"%b":null,"%b":null}' % ((name.encode(),) * 2)
+        with pytest.raises(RequestRefused) as caught:
+            read_chat_request(body, depth_max=64)
+        assert (caught.value.public_code, caught.value.param) == ("duplicate_key", name)
