@@ -24,7 +24,6 @@ from tests.doubles import (
     RecordingCaller,
     Records,
     ScriptedProvider,
-    cut,
     delta,
     event,
     fails,
