@@ -259,6 +259,7 @@ def test_a_live_stream_keeps_one_frame_back() -> None:
             judging.take(frames)
             counts.append(len(judging.released) - before)
         assert counts == times
+        assert judging.take(said()) is None
     judging = Judging(hold=HoldConfig())
     judging.take(said("a", "b", " "))
     assert judging.text == "ab"
@@ -291,6 +292,7 @@ def test_nothing_is_released_until_the_seam_is_judged() -> None:
     assert judging.text == "The quick"
     assert judging.lose(chunks({"content": " brown"}, {"content": " fox"})) is not None
     judge = judging.judge
+    assert (judge.tick(99.0), judge.wake()) == ([], None)
     judge.go_on()
     judging.take(said(" jumps"), 5.0)
     assert (judge.tick(99.0), judge.wake(), judge.seam_kind) == ([], None, None)
@@ -355,6 +357,8 @@ def test_an_attempt_may_turn_out_to_have_begun_anew_only_at_its_end() -> None:
     judging.loses_and_goes_on()
     judging.take(said("The quick brown "))
     assert judging.judge.finish(Complete()) == ([], RESTARTED)
+    judging.judge.fail(RESTARTED)
+    assert judging.judge.facts is None
 
 
 @pytest.mark.parametrize("failure", [CUT, Failure(FailureKind.TOTAL), Failure(FailureKind.REFUSED, 400)])  # fmt: skip
@@ -394,6 +398,11 @@ def test_text_that_is_said_twice_is_judged_once() -> None:
     judging.take(said(SAID, " over"))
     assert judging.judge.seam_kind is SeamKind.ECHO
     assert judging.filters[1].seen == [" fox", " jumps", " over"]
+    judging = Judging(hold=HoldConfig())
+    judging.lose(said("a", "b", " "))
+    judging.judge.go_on()
+    assert judging.take(said("ab")) is None
+    assert (judging.text, judging.judge.seam_kind) == ("ab", SeamKind.ECHO)
 
 
 # --- caps ----------------------------------------------------------------------------------------
@@ -428,7 +437,7 @@ def test_a_cap_that_let_go_stays_open_over_the_seam() -> None:
 
 
 def test_what_a_continuation_needs_may_be_forgotten() -> None:
-    """The stream goes on; from then on nobody can go on from it."""
+    """The stream goes on; from then on nobody can go on from it, and what was kept for that after a failure goes too."""
     judging = Judging()
     judging.take(said(*WORDS))
     assert judging.judge.forget()
@@ -438,10 +447,6 @@ def test_what_a_continuation_needs_may_be_forgotten() -> None:
     assert judging.judge.ledger_bytes == judging.judge.tail.ledger_bytes
     judging.judge.fail(CUT)
     assert (judging.judge.resume, len(judging.judge.tail)) == (None, 0)
-
-
-def test_after_a_failure_what_was_kept_is_forgotten_too() -> None:
-    """Nobody would go on from it."""
     judging = Judging()
     judging.lose(said(*WORDS))
     assert judging.judge.forget()

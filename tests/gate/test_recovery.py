@@ -131,6 +131,14 @@ def test_a_busy_provider_is_asked_once_more_and_then_the_next(kind: FailureKind)
 
 
 @pytest.mark.parametrize("kind", SAME_FIRST)
+def test_where_a_busy_provider_has_no_room_another_is_asked(kind: FailureKind) -> None:
+    """One that was not asked yet, else one that failed before."""
+    history = [failed(1, FailureKind.CUT), failed(0, kind)]
+    assert decide(history, situation(0, 0, 0, attempts_max=9)) == Next((0, 2), 0.25, last=False)
+    assert decide(history, situation(0, 0, attempts_max=9)) == Next((0, 1), 0.25, last=False)
+
+
+@pytest.mark.parametrize("kind", SAME_FIRST)
 def test_a_route_may_leave_a_busy_provider_at_once(kind: FailureKind) -> None:
     """`same_target_retries = 0`."""
     decision = decide([failed(0, kind)], situation(0, 0, same_target_retries=0))

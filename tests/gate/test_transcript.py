@@ -191,7 +191,7 @@ def test_it_is_not_before_what_belongs_to_the_character_before_it(mark: str) -> 
     assert text_at([mark], before=["ab"], limit=0) is None
 
 
-@pytest.mark.parametrize("character", ["b", "\u00e9", "\u0915", "\U0001f44d", "\u200b", "\U0001f3fa"])  # fmt: skip
+@pytest.mark.parametrize("character", ["b", "\u00e9", "\u0915", "\U0001f44d", "\u200b", "\U0001f3fa", "\U0001f400"])  # fmt: skip
 def test_a_character_of_its_own_takes_nothing_from_the_one_before_it(character: str) -> None:
     """A letter with its accent in one, a picture."""
     assert text_at(["a", character], limit=1) == "a"
