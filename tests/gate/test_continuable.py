@@ -132,7 +132,6 @@ def test_a_member_that_says_nothing_rules_nothing_out(member: bytes) -> None:
         (b'"max_completion_tokens":20', {"max_completion_tokens": 20}),
         (b'"max_tokens":null,"max_completion_tokens":7', {"max_completion_tokens": 7}),
         (b'"max_tokens":20,"max_completion_tokens":0', {"max_tokens": 20, "max_completion_tokens": 0}),
-        (b'"max_tokens":9,"max_tokens":7', {"max_tokens": 7}),
         (b'"max_output_tokens":9', {}),
     ],
 )  # fmt: skip
@@ -141,10 +140,10 @@ def test_ceilings_are_the_callers_numbers(member: bytes, ceilings: dict[str, int
     assert of(b"," + member) == Continuable(ceilings, ())
 
 
-def test_of_a_member_that_stands_twice_the_last_one_counts() -> None:
-    """As for most parsers."""
-    assert of(b',"logprobs":true,"logprobs":false') == PLAIN
-    assert of(b',"logprobs":false,"logprobs":true') is None
+def test_a_grammar_that_stands_twice_counts_by_its_last_value() -> None:
+    """As for most parsers; what is read at ingress can't stand there twice."""
+    assert of(b',"grammar":"x","grammar":null') == PLAIN
+    assert of(b',"grammar":null,"grammar":"x"') is None
 
 
 @pytest.mark.parametrize(
