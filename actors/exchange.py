@@ -32,7 +32,7 @@ from gate.budget import MemoryBudget, Reservation
 from gate.continuable import read_continuable
 from gate.dialects import can_continue
 from gate.envelope import refusal
-from gate.events import Intake, Refused, Terminal, Wire
+from gate.events import Intake, Ping, Refused, Terminal, Wire
 from gate.filters.builtin import filter_context, make_filters
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
@@ -210,11 +210,13 @@ class _Supervisor:
         )
 
     def _watch(self, wire: trio.MemorySendChannel[Wire], exchange: Exchange, leave: Leave) -> Task:
+        commits = exchange.pool.route.hold.pings_commit and exchange.snapshot.request.stream
         return partial(
             sink.watch,
             wire,
             self._ending,
             ping_seconds=exchange.pool.route.hold.ping_seconds,
+            ping=lambda: Ping(commits, exchange.attempts),
             caller_write_seconds=self._gateway.caller_write_seconds,
             leave=leave,
         )

@@ -19,7 +19,7 @@ from actors.probe import acting
 from gate.commit import Act, Commit, CommitBoundary, Effect
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.events import Ping, Release, Start, Success, Terminal, Wire
-from gate.framing import Framing, framing_for
+from gate.framing import SSE_HEADERS, Framing, framing_for, sse_error
 from gate.sse import KEEP_ALIVE
 
 __all__ = ["Written", "run", "watch"]
@@ -62,6 +62,7 @@ async def watch(
     ping_seconds: float,
     caller_write_seconds: float,
     leave: Callable[[], None],
+    ping: Callable[[], Ping] = Ping,
 ) -> None:
     """Until it is cancelled, or the sink has ended: asks for a comment whenever nothing was written for `ping_seconds`, and calls `leave` when
     one write has been under way for `caller_write_seconds`.
@@ -80,7 +81,7 @@ async def watch(
             if began is None and now >= max(asked_at, ending.written_at) + ping_seconds:
                 asked_at = now
                 try:
-                    wire.send_nowait(Ping())
+                    wire.send_nowait(ping())
                 except trio.WouldBlock:
                     pass  # something is on its way already
                 except trio.BrokenResourceError:
@@ -153,12 +154,18 @@ class _Sink:
                 if self._boundary.apply(Act.STAGE) is Effect.STAGE:
                     self._staged = item
             case Ping():
-                if self._boundary.apply(Act.PING) is Effect.PING:
-                    await self._write(KEEP_ALIVE)
+                await self._ping(item)
             case Success():
                 await self._success(item)
             case _:
                 await self._error(item)
+
+    async def _ping(self, item: Ping) -> None:
+        effect = self._boundary.apply(Act.EARLY_PING if item.commits else Act.PING)
+        if effect is Effect.START_AND_PING:
+            await self._head(200, SSE_HEADERS, attempts=item.attempts)
+        if effect is not None:
+            await self._write(KEEP_ALIVE)
 
     async def _success(self, item: Success) -> None:
         effect = self._boundary.apply(Act.SUCCESS)
@@ -174,7 +181,8 @@ class _Sink:
         assert effect is not None, "a second terminal"
         self._attempts, self._code = item.attempts, item.error.code
         if effect is Effect.ERROR_IN_STREAM:
-            await self._end(self._framing.error(item.error))
+            known = self._chosen is not None or self._staged is not None
+            await self._end(self._framing.error(item.error) if known else sse_error(item.error))
         else:
             await self._error_response(item.error, close=item.close)
 

@@ -15,6 +15,7 @@ __all__ = ["TRANSITIONS", "Act", "Commit", "CommitBoundary", "Effect"]
 
 class Commit(Enum):
     UNCOMMITTED = "uncommitted"
+    PINGED = "pinged"
     STREAM_OPEN = "stream open"
     TERMINAL = "terminal"
 
@@ -23,6 +24,7 @@ class Act(Enum):
     STAGE = "stage response start"
     RELEASE = "release"
     PING = "ping"
+    EARLY_PING = "ping that may commit"
     SUCCESS = "success terminal"
     ERROR = "error terminal"
 
@@ -34,6 +36,7 @@ class Effect(Enum):
     START_AND_FRAMES = "writes the start, then the frames"
     FRAMES = "writes the frames"
     PING = "writes a comment"
+    START_AND_PING = "writes status and headers, then a comment"
     WHOLE = "writes start, answer and ending"
     ENDING = "writes the ending"
     ERROR_RESPONSE = "writes an error response with its own status"
@@ -46,12 +49,23 @@ TRANSITIONS: Final[Mapping[Commit, Mapping[Act, Outcome]]] = {
     Commit.UNCOMMITTED: {
         Act.STAGE: (Commit.UNCOMMITTED, Effect.STAGE),
         Act.RELEASE: (Commit.STREAM_OPEN, Effect.START_AND_FRAMES),
+        Act.EARLY_PING: (Commit.PINGED, Effect.START_AND_PING),
         Act.SUCCESS: (Commit.TERMINAL, Effect.WHOLE),
         Act.ERROR: (Commit.TERMINAL, Effect.ERROR_RESPONSE),
+    },
+    # The status is out, and nothing of an answer: whose it will be is still open.
+    Commit.PINGED: {
+        Act.STAGE: (Commit.PINGED, Effect.STAGE),
+        Act.RELEASE: (Commit.STREAM_OPEN, Effect.FRAMES),
+        Act.PING: (Commit.PINGED, Effect.PING),
+        Act.EARLY_PING: (Commit.PINGED, Effect.PING),
+        Act.SUCCESS: (Commit.TERMINAL, Effect.ENDING),
+        Act.ERROR: (Commit.TERMINAL, Effect.ERROR_IN_STREAM),
     },
     Commit.STREAM_OPEN: {
         Act.RELEASE: (Commit.STREAM_OPEN, Effect.FRAMES),
         Act.PING: (Commit.STREAM_OPEN, Effect.PING),
+        Act.EARLY_PING: (Commit.STREAM_OPEN, Effect.PING),
         Act.SUCCESS: (Commit.TERMINAL, Effect.ENDING),
         Act.ERROR: (Commit.TERMINAL, Effect.ERROR_IN_STREAM),
     },

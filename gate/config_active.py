@@ -44,7 +44,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "routes.*.output_policy",
     "routes.*.think_tags",
     "routes.*.responses_over_chat",
-    "routes.*.hold.pings_commit",
     "routes.*.clocks.chars_per_second_min",
     "routes.*.recovery.loop_temperature_add",
     "filters.*",

@@ -302,7 +302,10 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 class Ping(msgspec.Struct, frozen=True):
-    """The stream was silent for long; a comment may go out, if it has begun."""
+    """The stream was silent for long; a comment may go out, if it has begun, or, where it `commits`, after `attempts` so far, even if not."""
+
+    commits: bool = False
+    attempts: int = 0
 
 
 Wire: TypeAlias = Start | Release | Ping | Success | Terminal

@@ -18,7 +18,15 @@ from gate.loose_json import encoded, integer, tolerant_object
 from gate.splice import apply_edits, members_of
 from gate.sse import DONE
 
-__all__ = ["ChatJson", "ChatSse", "Framing", "Identify", "framing_for"]
+__all__ = [
+    "SSE_HEADERS",
+    "ChatJson",
+    "ChatSse",
+    "Framing",
+    "Identify",
+    "framing_for",
+    "sse_error",
+]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _CHUNK: Final = b'"object":"chat.completion.chunk"'
@@ -55,6 +63,11 @@ class Framing(Protocol):
 def framing_for(start: Start) -> Framing:
     """The framing of a response, chosen once, at its first commit."""
     return ChatSse(start) if start.shape.stream else ChatJson(start)
+
+
+def sse_error(error: PublicError) -> bytes:
+    """The in-stream error of an event stream: no event name, no finish, and no `[DONE]` behind it."""
+    return b"data: %b\n\n" % envelope(error)
 
 
 class Identify:
@@ -163,7 +176,7 @@ class ChatSse:
         return ()
 
     def error(self, error: PublicError) -> bytes:
-        return b"data: %b\n\n" % envelope(error)
+        return sse_error(error)
 
 
 class ChatJson:

@@ -144,10 +144,10 @@ def stalls(*pieces: bytes) -> Answer:
     return says(*pieces, then=[Read(after=FOREVER)])
 
 
-def refuses(status: int, body: bytes = b"", *, retry_after: str = "") -> Answer:
-    """An answer that is no 2xx."""
+def refuses(status: int, body: bytes = b"", *, retry_after: str = "", after: float = 0.0) -> Answer:
+    """An answer that is no 2xx, its head after so many seconds."""
     headers = [*JSON, *([(b"retry-after", retry_after.encode())] if retry_after else [])]
-    return Answer([Read(body)] if body else [], status, headers)
+    return Answer([Read(body)] if body else [], status, headers, head_after=after)
 
 
 def body(data: bytes, *, headers: Headers = JSON, after: float = 0.0) -> Answer:

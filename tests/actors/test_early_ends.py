@@ -250,6 +250,46 @@ async def test_a_json_caller_gets_none(autojump_clock: trio.testing.MockClock) -
     assert len(caller.writes) == 1
 
 
+async def test_comments_may_commit_before_the_answer_where_the_route_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The status is out, and an attempt that fails is still made good: the answer begins with the one that is whole."""
+    lost = says(ROLE, thought("hm"), every=40, then=[Read(fault=UpstreamFault.CUT)])
+    caller = RecordingCaller()
+    hold = HoldConfig(ping_seconds=15, pings_commit=True)
+    scene = Scene(caller, lost, healthy("He", "llo"), hold=hold)
+    await scene.run(lambda: None)
+    assert (caller.starts, caller.started_at, caller.status) == (1, 15, 200)
+    assert caller.headers[b"content-type"].startswith(b"text/event-stream")
+    assert caller.headers[b"x-tidegate-attempts"] == b"1"
+    assert [at for at, data in caller.writes if data == KEEP_ALIVE] == [15, 30, 45, 60, 75]
+    assert caller.text == "Hello"
+    assert caller.received.endswith(DONE)
+
+
+async def test_an_error_behind_a_comment_is_told_in_the_stream(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """There is no status left to give, and no answer has begun."""
+    caller = RecordingCaller()
+    hold = HoldConfig(ping_seconds=15, pings_commit=True)
+    scene = Scene(caller, refuses(400, after=20), hold=hold)
+    await scene.run(lambda: None)
+    assert (caller.status, caller.code) == (200, "request_refused")
+    assert DONE not in caller.received
+
+
+async def test_a_json_caller_gets_no_comment_that_commits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It gets its status with its answer, whatever the route says."""
+    caller = RecordingCaller(request(stream=False))
+    hold = HoldConfig(ping_seconds=15, pings_commit=True)
+    scene = Scene(caller, healthy("He", "llo", every=40), hold=hold)
+    await scene.run(lambda: None)
+    assert len(caller.writes) == 1
+
+
 # --- the end of the drain -----------------------------------------------------------------------------
 
 

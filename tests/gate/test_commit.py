@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,18 +11,28 @@ from hypothesis import strategies as st
 from gate.commit import TRANSITIONS, Act, Commit, CommitBoundary, Effect
 
 # One line per state: what each act leads to, and what the sink does; None is a refusal.
-TABLE = {
+TABLE: Mapping[Commit, Mapping[Act, tuple[Commit, Effect] | None]] = {
     Commit.UNCOMMITTED: {
         Act.STAGE: (Commit.UNCOMMITTED, Effect.STAGE),
         Act.RELEASE: (Commit.STREAM_OPEN, Effect.START_AND_FRAMES),
         Act.PING: None,
+        Act.EARLY_PING: (Commit.PINGED, Effect.START_AND_PING),
         Act.SUCCESS: (Commit.TERMINAL, Effect.WHOLE),
         Act.ERROR: (Commit.TERMINAL, Effect.ERROR_RESPONSE),
+    },
+    Commit.PINGED: {
+        Act.STAGE: (Commit.PINGED, Effect.STAGE),
+        Act.RELEASE: (Commit.STREAM_OPEN, Effect.FRAMES),
+        Act.PING: (Commit.PINGED, Effect.PING),
+        Act.EARLY_PING: (Commit.PINGED, Effect.PING),
+        Act.SUCCESS: (Commit.TERMINAL, Effect.ENDING),
+        Act.ERROR: (Commit.TERMINAL, Effect.ERROR_IN_STREAM),
     },
     Commit.STREAM_OPEN: {
         Act.STAGE: None,
         Act.RELEASE: (Commit.STREAM_OPEN, Effect.FRAMES),
         Act.PING: (Commit.STREAM_OPEN, Effect.PING),
+        Act.EARLY_PING: (Commit.STREAM_OPEN, Effect.PING),
         Act.SUCCESS: (Commit.TERMINAL, Effect.ENDING),
         Act.ERROR: (Commit.TERMINAL, Effect.ERROR_IN_STREAM),
     },
@@ -28,10 +40,11 @@ TABLE = {
 }
 WAY_TO = {
     Commit.UNCOMMITTED: (),
+    Commit.PINGED: (Act.EARLY_PING,),
     Commit.STREAM_OPEN: (Act.STAGE, Act.RELEASE),
     Commit.TERMINAL: (Act.ERROR,),
 }
-STARTS = {Effect.START_AND_FRAMES, Effect.WHOLE, Effect.ERROR_RESPONSE}
+STARTS = {Effect.START_AND_FRAMES, Effect.START_AND_PING, Effect.WHOLE, Effect.ERROR_RESPONSE}
 TERMINALS = {Effect.WHOLE, Effect.ENDING, Effect.ERROR_RESPONSE, Effect.ERROR_IN_STREAM}
 
 

@@ -36,7 +36,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.output_policy",
         "routes.*.think_tags",
         "routes.*.responses_over_chat",
-        "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
         "filters.*",
@@ -98,7 +97,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.a.{part}.{key}",
         )
         for part, key, value in (
-            ("hold", "pings_commit", True),
             ("clocks", "chars_per_second_min", 1.0),
             ("recovery", "loop_temperature_add", 0.2),
         )
@@ -150,7 +148,12 @@ def test_a_file_of_built_parts_is_told_nothing() -> None:
                 "filters": ["empty", "structured_output"],
                 "structured_output": "check",
                 "reasoning_field": "reasoning",
-                "hold": {"mode": "buffered", "opening_chars": 9, "reasoning": "release"},
+                "hold": {
+                    "mode": "buffered",
+                    "opening_chars": 9,
+                    "reasoning": "release",
+                    "pings_commit": True,
+                },
                 "clocks": {"gap_seconds": 1.0},
                 "recovery": {
                     "attempts_max": 2,
