@@ -80,7 +80,7 @@ e2e: $(READY)  ## against a real llama.cpp server
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
 	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \
-		tests/e2e/test_random_faults.py --corpus=full
+		tests/e2e/test_random_faults.py tests/actors/test_cancellation.py --corpus=full
 
 audit: $(READY)  ## known vulnerabilities in what is installed
 	$(BIN)/pip-audit --skip-editable

@@ -39,7 +39,9 @@ from tests.transport.servers import loopback
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SERVE: Final = ("ops", "serve", "--bind", "127.0.0.1:0", "--config")
-DRAIN_SECONDS: Final = 2.0
+DRAIN_SECONDS: Final = (
+    4.0  # a healthy answer takes 1.2 of them, on a machine that has nothing else to do
+)
 BEFORE_LOCK: Final = 12  # steps of an answer: its head, its role, and some words
 
 # A healthy answer has some forty words.

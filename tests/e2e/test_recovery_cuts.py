@@ -37,7 +37,7 @@ from tests.doubles import (
 from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, payloads, recordings, split
 from tests.pipeline import run
 
-SAMPLE: Final = 50  # boundaries per policy and end
+SAMPLE: Final = 30  # boundaries per policy and end: three hundred in all
 
 
 @dataclass(frozen=True, slots=True)
