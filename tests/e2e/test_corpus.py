@@ -21,6 +21,9 @@ import pytest
 import trio
 
 from gate.config import RecoveryConfig
+from gate.filters.builtin import filter_context
+from gate.filters.contract import FilterContext
+from gate.ingress import read_chat_request
 from tests.assembly import Answer, Call, Choice, read_object, read_stream
 from tests.doubles import RecordingCaller, ScriptedProvider, gateway, request, says, supervise
 from tests.pipeline import cut_at, run
@@ -47,6 +50,15 @@ class Recorded:
     data: bytes
     choices: int
     oracle: Any
+    request: Any = None
+
+    @property
+    def context(self) -> FilterContext:
+        """What the filters know of the request, where somebody kept it."""
+        if self.request is None:
+            return FilterContext(self.choices)
+        body = json.dumps({"messages": [{}], **self.request, "n": self.choices}).encode()
+        return filter_context(body, read_chat_request(body, depth_max=64), structured_output="off")
 
     @property
     def events(self) -> list[bytes]:
@@ -78,7 +90,7 @@ def load(path: Path) -> Recorded | None:
         return None
     asked = (meta.get("request") or {}).get("n") or len(meta["assembled"]["choices"])
     data = path.with_suffix(".sse").read_bytes()
-    return Recorded(meta["name"], meta["provider"], frozenset(meta["features"]), data, asked, meta["assembled"])  # fmt: skip
+    return Recorded(meta["name"], meta["provider"], frozenset(meta["features"]), data, asked, meta["assembled"], meta.get("request"))  # fmt: skip
 
 
 def recordings(*, full: bool) -> list[Recorded]:
@@ -190,8 +202,8 @@ def digest(text: str) -> str:
 def test_the_pure_part_gives_the_recorded_answer_wherever_the_network_cuts(
     recorded: Recorded, cut: Cut, *, stream: bool
 ) -> None:
-    """Reader, judge and framing by themselves."""
-    passed = run(cut(recorded), stream=stream, choices=recorded.choices)
+    """Reader, judge and framing by themselves; the filters know the request's own tools, and find nothing."""
+    passed = run(cut(recorded), stream=stream, choices=recorded.choices, context=recorded.context)
     assert (passed.failure is None) is recorded.complete
     if stream or recorded.complete:
         check(recorded, read_stream(passed.body) if stream else read_object(passed.body))
