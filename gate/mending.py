@@ -92,12 +92,12 @@ class ChatMender:
     def mend(self, frames: list[Frame]) -> list[Frame]:
         """The frames that remain. A frame that needs nothing is passed on as it is."""
         mended: list[Frame] = []
-        tools = self._tools
+        tools, waiting = self._tools, self._tools.queue
         for frame in frames:
             fine = not frame.mend & self._concerns and not self._halves
-            if fine and not tools.holding and self._ordinary(frame):
+            if fine and not waiting and self._ordinary(frame):
                 mended.append(frame)
-            elif frame.mend & _TOOLS or tools.holding:
+            elif frame.mend & _TOOLS or waiting:
                 for each in tools.take(frame):
                     mended += self._step(each)
             else:
@@ -107,7 +107,7 @@ class ChatMender:
     @property
     def holding(self) -> bool:
         """Frames wait for a tool call to end."""
-        return self._tools.holding
+        return bool(self._tools.queue)
 
     @property
     def held_bytes(self) -> int:

@@ -21,7 +21,7 @@ _STRINGS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 class Held:
     """A frame that waits. `calls`: for each of its pieces the call; None: a piece of none, which is taken out or, where it came too `late`, left alone."""
 
-    __slots__ = ("calls", "ends", "frame", "late", "open", "unknown")
+    __slots__ = ("bare", "calls", "ends", "frame", "late", "open", "unknown")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -29,6 +29,7 @@ class Held:
         self.late: set[int] = set()
         self.open = 0  # calls that it waits for
         self.ends: list[ToolEnd] = []
+        self.bare = False  # nothing but pieces, as far as it is known
         self.unknown: Unknown | None = None  # what its pieces hold beside, once it has been read
 
     @property
@@ -86,6 +87,7 @@ class Call:
     def add(self, event: ToolDelta, item: Held) -> None:
         """Takes in a piece of it."""
         first = not self.items
+        self.custom |= event.custom
         if first or self.items[-1] is not item:
             self.items.append(item)
             item.open += 1

@@ -44,7 +44,7 @@ _ENTRY_OWN: Final = frozenset({"index", "id", "type", "function", "custom"})
 
 
 class ToolMender:
-    """Mends the calls of one attempt. `ceiling`: the completion tokens that the caller allows, over all its choices; `name`: the attempt's id, as far as it is known."""
+    """Mends the calls of one attempt. `ceiling`: the completion tokens that the caller allows, over all its choices; `name`: the attempt's id, as far as it is known; `queue`: frames that wait for a call to end."""
 
     def __init__(self, *, ceiling: int | None = None) -> None:
         self.name = ""
@@ -54,20 +54,13 @@ class ToolMender:
         self._cut: set[int] = set()  # choices that ended with `length`, whatever was said
         self._call_count = 0
         self._choices: dict[int, ChoiceCalls] = {}
-        self._queue: deque[Held] = deque()
-
-    @property
-    def holding(self) -> bool:
-        """Frames wait for a call to end."""
-        return bool(self._queue)
+        self.queue: deque[Held] = deque()
 
     @property
     def ledger_bytes(self) -> int:
         """What is held, and what is known of calls, costs so much."""
         return (
-            self.held_bytes
-            + FRAME_OVERHEAD_BYTES * len(self._queue)
-            + CALL_BYTES * self._call_count
+            self.held_bytes + FRAME_OVERHEAD_BYTES * len(self.queue) + CALL_BYTES * self._call_count
         )
 
     def take(self, frame: Frame) -> Iterator[Frame]:
@@ -87,7 +80,7 @@ class ToolMender:
                     self.name = event.id
                 case _:
                     pass
-        self._queue.append(item)
+        self.queue.append(item)
         self.held_bytes += frame.size
         for each in finished:
             self._finished(each)
@@ -106,7 +99,7 @@ class ToolMender:
 
     def drop(self) -> None:
         """Nothing that is held is wanted any more."""
-        self._queue.clear()
+        self.queue.clear()
         self._choices.clear()
         self.held_bytes = self._call_count = 0
 
@@ -146,8 +139,8 @@ class ToolMender:
                 choice.end(call, cut=cut)
 
     def _ready(self) -> Iterator[Frame]:
-        while self._queue and not self._queue[0].open:
-            item = self._queue.popleft()
+        while self.queue and not self.queue[0].open:
+            item = self.queue.popleft()
             self.held_bytes -= item.frame.size
             frame = _as_it_is(item) if item.stays else self._rewritten(item)
             if frame is not None:
@@ -156,8 +149,9 @@ class ToolMender:
     def _rewritten(self, item: Held) -> Frame | None:
         """The frame with its mended calls in one piece each, those that don't begin here taken out; None if nothing is left."""
         frame = item.frame
-        value = tolerant_object(frame.data)
-        assert value is not None, "a frame is a JSON object"
+        if item.bare and not item.ends and not any(map(item.keeps, range(len(item.calls)))):
+            return None
+        value = _value(frame)
         place = 0
         for delta in _deltas(value):
             for name, pieces in _pieces(delta):
@@ -230,6 +224,15 @@ def _renewed(item: Held, value: dict[str, Any]) -> Frame | None:
     return Frame(data, (*events, *kept, *item.ends), max(frame.size, len(data)), mend & ~_DONE)
 
 
+def _value(frame: Frame) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(frame.data)
+    except (ValueError, RecursionError):
+        value = tolerant_object(frame.data)
+    assert isinstance(value, dict), "a frame is a JSON object"
+    return value
+
+
 def _deltas(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for choice in items(value.get("choices")):
         if isinstance(choice.get("delta"), dict):
@@ -248,11 +251,17 @@ def _pieces(delta: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]
 
 
 def _unknown_members(item: Held) -> Unknown:
-    """The members that nobody here knows of the pieces in a frame, read once: those of the entry, and those of its function."""
+    """The members that nobody here knows of the pieces in a frame: those of the entry, and those of its function. Read once, with whether there is anything else."""
     if item.unknown is None:
         item.unknown = {}
-        deltas = _deltas(tolerant_object(item.frame.data) or {})
-        found = [piece for delta in deltas for _, pieces in _pieces(delta) for piece in pieces]
+        value = _value(item.frame)
+        found: list[Mapping[str, Any]] = []
+        for delta in _deltas(value):
+            for name, pieces in _pieces(delta):
+                found += pieces
+                del delta[name]
+        only_pieces = all(isinstance(event, ToolDelta) for event in item.frame.events)
+        item.bare = only_pieces and not _says_something(value)
         for piece, call in zip(found, item.calls, strict=True):
             beside = _unknown(piece, _ENTRY_OWN)
             function = _unknown(piece.get("function") or piece.get("custom"), _FUNCTION_OWN)

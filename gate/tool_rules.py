@@ -1,7 +1,7 @@
 """What a request says about tool calls: the tools it declares, which of them may or must be called, and how long the answer may get.
 
 Read from the request's own bytes in bounded steps: names are decoded, schemas stay slices of the body until a call needs one. Where `tools` or `functions` are larger than
-1 MiB, or hold something that has no name here (a provider's own tools), names are not judged; a choice that is not understood asks for nothing.
+512 KiB, or hold something that has no name here (a provider's own tools), names are not judged; a choice that is not understood asks for nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from gate.errors import SchemaUnusable
 from gate.ingress import ChatRequest
 from gate.loose_json import items, member_value, string, tolerant_object
 from gate.schema import CompiledSchema, compile_schema
-from gate.splice import Member, elements_of, members_of
+from gate.splice import JsonRefused, Member, scan_elements, scan_members
 
 __all__ = ["DeclaredTool", "ToolRules", "ToolSchemas", "read_tool_rules"]
 
-TOOLS_BYTES_MAX: Final = 1_048_576  # of `tools`, and of `functions`: hundreds of tools
+TOOLS_BYTES_MAX: Final = 524_288  # of `tools`, and of `functions`: hundreds of tools
+TOOLS_MAX: Final = 1_024
+TOOL_MEMBERS_MAX: Final = 32  # of one tool, and of its function
 CHOICE_BYTES_MAX: Final = 65_536  # of `tool_choice`
 NAME_BYTES_MAX: Final = 1_024
 SCHEMAS_MAX: Final = 32  # kept compiled for one request
@@ -138,20 +140,31 @@ def _functions(body: bytes, member: Member | None) -> Iterator[DeclaredTool | No
 
 
 def _elements(body: bytes, member: Member | None) -> Iterator[dict[str, Member]]:
-    """The members of each entry of an array; of one that is too large, an entry without any."""
+    """The members of each entry of an array; of one that is too large or too long, an entry without any."""
     if member is None or not body.startswith(b"[", member.value_start):
         return
     if member.value_end - member.value_start > TOOLS_BYTES_MAX:
         yield {}
         return
-    for start, _ in elements_of(body, member.value_start):
+    try:
+        spans = scan_elements(
+            body, start=member.value_start, depth_max=len(body), elements_max=TOOLS_MAX
+        )
+    except JsonRefused:
+        spans = ((member.value_start, member.value_end),)
+    for start, _ in spans:
         yield _object(body, start)
 
 
 def _object(body: bytes, start: int) -> dict[str, Member]:
+    """The members of an object; nothing where it is none, or has too many."""
     if not body.startswith(b"{", start):
         return {}
-    return {member.key: member for member in members_of(body, start)}
+    try:
+        members = scan_members(body, start=start, depth_max=len(body), members_max=TOOL_MEMBERS_MAX)
+    except JsonRefused:
+        return {}
+    return {member.key: member for member in members}
 
 
 def _tool(

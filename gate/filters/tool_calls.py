@@ -10,7 +10,6 @@ the end; and text that may be the markup of a call waits until that is known (`g
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from typing import Final
@@ -61,6 +60,7 @@ class _Call:
 
     def add(self, event: ToolDelta) -> None:
         self.id = self.id or event.id or ""
+        self.custom |= event.custom
         self.name = self.name or event.name or ""
         if event.arguments:
             self.pieces.append(event.arguments)
@@ -131,14 +131,18 @@ class ToolCallsFilter:
 
     def _limit(self, first: int, newest: int) -> int:
         """The position up to which nothing is in doubt."""
-        rules = self._rules
+        rules, limit = self._rules, newest
         if rules.required and len(self._made) < self._choices:
             return first
-        began = [call.began for call in itertools.islice(self._open.values(), 1)]  # the first
-        began += [watch.held for watch in self._texts.values() if watch.held is not None]
+        for call in self._open.values():
+            limit = call.began
+            break  # the first one began first
+        for watch in self._texts.values():
+            if watch.held is not None:
+                limit = min(limit, watch.held)
         if not rules.parallel and self._first_call is not None:
-            began.append(self._first_call)
-        return min(began, default=newest)
+            limit = min(limit, self._first_call)
+        return limit
 
     def _text(self, event: TextDelta, at: int) -> Violated | None:
         watch = self._texts.get(event.choice)

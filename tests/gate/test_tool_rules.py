@@ -11,7 +11,9 @@ from gate.errors import SchemaUnusable
 from gate.ingress import read_chat_request
 from gate.tool_rules import (
     SCHEMAS_MAX,
+    TOOL_MEMBERS_MAX,
     TOOLS_BYTES_MAX,
+    TOOLS_MAX,
     DeclaredTool,
     ToolRules,
     ToolSchemas,
@@ -83,8 +85,12 @@ def test_no_tools_are_no_tools(members: dict[str, Any]) -> None:
 
 def test_too_many_tools_are_none() -> None:
     """Names are not judged, and their schemas neither."""
-    tools = [function("f", description="x" * TOOLS_BYTES_MAX)]
-    assert read(tools=tools) == ToolRules()
+    large = function("f", description="x" * TOOLS_BYTES_MAX)
+    wide = function("f", **{f"x{number}": 0 for number in range(TOOL_MEMBERS_MAX)})
+    many = [function(str(number)) for number in range(TOOLS_MAX + 1)]
+    for tools in ([large], [wide], many):
+        assert read(tools=tools) == ToolRules()
+    assert len(read(tools=many[1:]).tools) == TOOLS_MAX
 
 
 @pytest.mark.parametrize(
