@@ -47,6 +47,7 @@ __all__ = [
     "Terminal",
     "TextDelta",
     "ToolDelta",
+    "ToolEnd",
     "UsageReport",
     "Violation",
     "Wire",
@@ -69,13 +70,21 @@ class RefusalDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class ToolDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A piece of a tool call. `index` is None where the provider gave none; the legacy `function_call` has index -1."""
+    """A piece of a tool call. `index` is None where the provider gave none; the legacy `function_call` has index -1. `custom`: its arguments are free text."""
 
     choice: int
     index: int | None
     id: str | None
     name: str | None
     arguments: str | None
+    custom: bool = False
+
+
+class ToolEnd(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A tool call is whole: no piece of it comes behind this. Mending knows, and says it behind the events of the call's last frame."""
+
+    choice: int
+    index: int
 
 
 class AudioDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -113,6 +122,7 @@ Event: TypeAlias = (
     | ReasoningDelta
     | RefusalDelta
     | ToolDelta
+    | ToolEnd
     | AudioDelta
     | RoleDelta
     | Finish
@@ -131,6 +141,8 @@ class Mend(IntFlag):
     BYTES = 8  # payload bytes that are not UTF-8, or not one line
     REASONING = 16  # reasoning under the name `reasoning`
     REASONING_CONTENT = 32  # reasoning under the name `reasoning_content`
+    TOOLS = 64  # a piece of a tool call
+    CALLS = 128  # one that can't stay as it is: no type, arguments or an index of another kind, half a pair in the arguments
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

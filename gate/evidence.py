@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from gate.events import AudioDelta, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
+from gate.events import AudioDelta, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolEnd
 
 __all__ = ["FRAME_OVERHEAD_BYTES", "EvidenceTail", "Opening"]
 
@@ -83,8 +83,7 @@ class EvidenceTail:
 class Opening:
     """When a live stream may open: after `chars` code points of answer content have passed.
 
-    Counts from the first character of a choice that is not white space. Audio and a complete tool call open at once; a tool call is complete
-    when the next one of its choice begins. `reasoning` counts like answer content where the route releases it. `before`: frames before the first that counts.
+    Counts from the first character of a choice that is not white space. Audio and a complete tool call open at once. `reasoning` counts like answer content where the route releases it. `before`: frames before the first that counts.
     """
 
     def __init__(self, *, chars: int, reasoning: bool) -> None:
@@ -93,7 +92,6 @@ class Opening:
         self._chars = self._chars_left = max(chars, 1)
         self._reasoning = reasoning
         self._begun: set[int] = set()
-        self._calls: dict[int, int | str | None] = {}
 
     @property
     def begun(self) -> bool:
@@ -124,16 +122,7 @@ class Opening:
                 return len(event.text) if self._reasoning else 0
             case RefusalDelta():
                 return len(event.text)
-            case AudioDelta():
+            case AudioDelta() | ToolEnd():
                 return self._chars_left
-            case ToolDelta():
-                return self._chars_left if self._next_call(event) else 0
             case _:
                 return 0
-
-    def _next_call(self, event: ToolDelta) -> bool:
-        """Whether this piece begins another call than the one open in its choice."""
-        call: int | str | None = event.index if event.index is not None else event.id or None
-        last = self._calls.get(event.choice, call)
-        self._calls[event.choice] = call if call is not None else last
-        return call is not None and call != last

@@ -34,7 +34,7 @@ Judged: TypeAlias = tuple[list[Frame], Failure | None]
 class Judge:
     """The judgement over all attempts of one exchange, one attempt at a time.
 
-    `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for. `make_filters` gives fresh filters for an attempt.
+    `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for; `ceiling`: the completion tokens that it allows. `make_filters` gives fresh filters for an attempt.
     `continuable`: what the request says where an answer may be continued, None where it may not; `seam_chars` are held until a seam is judged.
     """
 
@@ -46,6 +46,7 @@ class Judge:
         held_bytes_max: int,
         choices: int = 1,
         reasoning_field: str = "reasoning_content",
+        ceiling: int | None = None,
         continuable: Continuable | None = None,
         seam_chars: int = 64,
         make_filters: Callable[[], Sequence[Filter]],
@@ -64,6 +65,7 @@ class Judge:
         self._held_bytes_max = held_bytes_max
         self._choices = choices
         self._reasoning_field = reasoning_field
+        self._ceiling = ceiling
         self._seam_chars = seam_chars
         self._make_filters = make_filters
         self._transcript = Transcript(continuable.stops) if continuable is not None else None
@@ -79,7 +81,7 @@ class Judge:
     @property
     def ledger_bytes(self) -> int:
         """Everything that is kept."""
-        kept = self.tail.ledger_bytes
+        kept = self.tail.ledger_bytes + self._mender.ledger_bytes
         if self._transcript is not None:
             kept += self._transcript.ledger_bytes
         if self._seam is not None:
@@ -94,6 +96,7 @@ class Judge:
             choices=self._choices,
             reasoning_field=self._reasoning_field,
             roles=frozenset({0}) if going_on else frozenset(),
+            ceiling=self._ceiling,
         )
         self._filters = self._make_filters()
         self._passed = released
@@ -128,6 +131,7 @@ class Judge:
     def drop(self) -> None:
         """Nothing that is held is ever released."""
         self.tail.drop()
+        self._mender.drop()
         self.facts = None
         self.resume = None
 
@@ -190,9 +194,12 @@ class Judge:
             return  # and so did the one before it, that left what is here
         self._failed = True
         self.facts = None
+        called = self._mender.holding
+        self._mender.drop()
         if self._seam is not None and self._transcript is not None:
             return  # nothing of it has joined what is kept
-        resume = self._resume_point(failure)
+        # A call that has begun can't be taken up again anywhere.
+        resume = None if called else self._resume_point(failure)
         if resume is None:
             self.drop()
             return
@@ -272,8 +279,10 @@ class Judge:
     @property
     def _over(self) -> bool:
         """More is held than may be."""
-        seam = self._seam.held_bytes if self._seam is not None else 0
-        return self.tail.held_bytes + seam > self._held_bytes_max
+        held = self.tail.held_bytes + self._mender.held_bytes
+        if self._seam is not None:
+            held += self._seam.held_bytes
+        return held > self._held_bytes_max
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""

@@ -1,5 +1,6 @@
 """Mending: the ordered, lossless repairs of a chat attempt's frames before anything judges them.
 
+    0. calls       tool calls are put together (`gate.mending_tools`); what is held for that meets the other steps when it goes on
     1. fields      content as a list of parts becomes a string; a payload of several lines, or not UTF-8, becomes one line of UTF-8
     2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD
     3. names       reasoning goes under the name that the route writes
@@ -7,7 +8,7 @@
     5. role        the first frame of a choice says its role, once
 
 Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (names, facts and role by
-splicing, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
+splicing, calls, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from gate.events import (
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
+    ToolEnd,
     UsageReport,
 )
 from gate.loose_json import encoded, integer, items, paired, tolerant_object
+from gate.mending_tools import ToolMender
 from gate.openai import decode_object, finish_reason
 from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
 from gate.usage import merge_usage
@@ -53,13 +56,17 @@ _NAME_FLAGS: Final = {
     "reasoning_content": Mend.REASONING_CONTENT.value,
 }
 _NAMES: Final = (Mend.REASONING | Mend.REASONING_CONTENT).value
+_TOOLS: Final = Mend.TOOLS.value
 _RENEW: Final = (Mend.FIELDS | Mend.BYTES | Mend.TEXT).value
 
 Edit = tuple[int, int, bytes]
 
 
 class ChatMender:
-    """Mends one attempt's frames in order, and keeps its closing facts and its identity. `roles`: choices whose role was said before it."""
+    """Mends one attempt's frames in order, and keeps its closing facts and its identity.
+
+    `roles`: choices whose role was said before it; `ceiling`: the completion tokens that the caller allows.
+    """
 
     def __init__(
         self,
@@ -67,6 +74,7 @@ class ChatMender:
         choices: int = CHOICES_MAX,
         reasoning_field: str = "reasoning_content",
         roles: frozenset[int] = frozenset(),
+        ceiling: int | None = None,
     ) -> None:
         self._choices = choices
         self.identity: Identity | None = None
@@ -74,6 +82,7 @@ class ChatMender:
         # What concerns no step here: reasoning under the name that is written anyway.
         fine = Mend.REASONING if reasoning_field == "reasoning" else Mend.REASONING_CONTENT
         self._concerns = ~fine.value
+        self._tools = ToolMender(ceiling=ceiling)
         self._roles = set(roles)
         self._halves: dict[tuple[int, str], str] = {}
         self._finishes: dict[int, FinishFact] = {}
@@ -83,14 +92,36 @@ class ChatMender:
     def mend(self, frames: list[Frame]) -> list[Frame]:
         """The frames that remain. A frame that needs nothing is passed on as it is."""
         mended: list[Frame] = []
+        tools, waiting = self._tools, self._tools.queue
         for frame in frames:
-            if not frame.mend & self._concerns and not self._halves and self._ordinary(frame):
+            fine = not frame.mend & self._concerns and not self._halves
+            if fine and not waiting and self._ordinary(frame):
                 mended.append(frame)
-            elif frame.whole:
-                mended.append(self._note_whole(frame))
+            elif frame.mend & _TOOLS or waiting:
+                for each in tools.take(frame):
+                    mended += self._step(each)
             else:
-                mended += self._mend(frame)
+                mended += self._step(frame)
         return mended
+
+    @property
+    def holding(self) -> bool:
+        """Frames wait for a tool call to end."""
+        return bool(self._tools.queue)
+
+    @property
+    def held_bytes(self) -> int:
+        """Raw bytes of what is held."""
+        return self._tools.held_bytes
+
+    @property
+    def ledger_bytes(self) -> int:
+        """What is held costs so much."""
+        return self._tools.ledger_bytes
+
+    def drop(self) -> None:
+        """Nothing that is held is wanted any more."""
+        self._tools.drop()
 
     @property
     def usage(self) -> bytes:
@@ -99,14 +130,30 @@ class ChatMender:
 
     def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
         """The frames that were still held, and the facts of a complete attempt."""
+        frames = [mended for each in self._tools.finish() for mended in self._step(each)]
         alone, self._halves = self._halves, {}
-        frames = self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
+        frames += self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
         # A choice that nobody asked for has no ending of its own to tell.
-        finishes = tuple(fact for fact in self._finishes.values() if fact.choice < self._choices)
+        finishes = tuple(
+            self._ending(fact) for fact in self._finishes.values() if fact.choice < self._choices
+        )
         facts = Facts(finishes, self.usage, self._usage_members, frozenset(self._roles))
         return frames, facts
+
+    def _ending(self, fact: FinishFact) -> FinishFact:
+        """The fact with what the choice's calls make of its reason."""
+        reason = self._tools.reason(fact.choice, fact.reason)
+        return fact if reason == fact.reason else msgspec.structs.replace(fact, reason=reason)
+
+    def _step(self, frame: Frame) -> list[Frame]:
+        """The steps behind the calls."""
+        if frame.whole:
+            return [self._note_whole(frame)]
+        if not frame.mend & self._concerns & ~_TOOLS and not self._halves and self._ordinary(frame):
+            return [frame]
+        return list(self._mend(frame))
 
     def _ordinary(self, frame: Frame) -> bool:
         """No identity to note, and every choice has said its role."""
@@ -125,11 +172,15 @@ class ChatMender:
                 case UsageReport():
                     self._usage.append(event.usage)
                 case Identity():
-                    self.identity = event
+                    self._identify(event)
                 case _:
                     pass
         edits = self._reasoning_of_body(frame.data) if frame.mend & _NAMES & self._concerns else []
         return msgspec.structs.replace(frame, data=apply_edits(frame.data, edits))
+
+    def _identify(self, identity: Identity) -> None:
+        self.identity = identity
+        self._tools.name = identity.id
 
     def _reasoning_of_body(self, data: bytes) -> list[Edit]:
         """The renaming in every message of a JSON body."""
@@ -164,7 +215,7 @@ class ChatMender:
             frame = self._renewed(frame)
         for event in frame.events:
             if isinstance(event, Identity):
-                self.identity = event
+                self._identify(event)
         edits, kept = self._edits(frame)
         if not kept:
             return
@@ -192,8 +243,8 @@ class ChatMender:
             return frame
         data = encoded(value)
         events, _ = decode_object(value)
-        identity = [event for event in frame.events if isinstance(event, Identity)]
-        return Frame(data, (*events, *identity), frame.size, frame.mend)
+        added = [event for event in frame.events if isinstance(event, Identity | ToolEnd)]
+        return Frame(data, (*events, *added), frame.size, frame.mend)
 
     def _renew_delta(self, choice: int, delta: dict[str, Any]) -> bool:
         changed = False

@@ -40,6 +40,16 @@ from gate.loose_json import (
     tolerant_object,
     too_deep,
 )
+from gate.openai_tools import (
+    LONE_HALF,
+    Function,
+    Tool,
+    loose_function,
+    loose_tool,
+    odd_calls,
+    tool_deltas,
+    untyped,
+)
 from gate.sse import SseEvent
 
 __all__ = [
@@ -99,31 +109,14 @@ def says_failure(said: str) -> bool:
 # ---- the fast tier ---------------------------------------------------------------------------------
 
 
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Custom(msgspec.Struct):
-    name: str | None = None
-    input: str | None = None
-
-
-class _Tool(msgspec.Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-    custom: _Custom | None = None
-
-
 class _Delta(msgspec.Struct):
     role: str | None = None
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[_Tool] | None = None
-    function_call: _Function | None = None
+    tool_calls: list[Tool] | None = None
+    function_call: Function | None = None
     audio: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -145,7 +138,6 @@ _fast: Final = msgspec.json.Decoder(_Chunk)
 _NULL: Final = msgspec.Raw(b"null")
 _BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
 _DONE_WORD: Final = re.compile(rb"\[?\s*done\s*\]?", re.IGNORECASE)
-_LONE_HALF: Final = re.compile("[\ud800-\udfff]")
 _NOTHING: Final = frozenset({b"null", b"{}", b'""', b"[]", b"false", b"0", b""})
 
 
@@ -181,6 +173,8 @@ def _decode(data: bytes, size: int) -> Frame | Failure:
 # Flags as plain numbers: an enum's operators cost more than the whole decoding.
 _FACTS: Final = Mend.FACTS.value
 _BYTES: Final = Mend.BYTES.value
+_TOOLS: Final = Mend.TOOLS.value
+_CALLS: Final = Mend.CALLS.value
 _REASONING: Final = Mend.REASONING.value
 _REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
 
@@ -193,6 +187,14 @@ def _mend(chunk: _Chunk, events: list[Event]) -> int:
             mend |= _FACTS
         elif isinstance(event, ReasoningDelta):
             mend |= _reasoning_names(chunk)
+        elif isinstance(event, ToolDelta):
+            mend |= _TOOLS
+    if mend & _TOOLS and any(
+        untyped(choice.delta.tool_calls)
+        for choice in chunk.choices or ()
+        if choice.delta is not None
+    ):
+        mend |= _CALLS
     return mend
 
 
@@ -226,7 +228,7 @@ def _events(chunk: _Chunk) -> list[Event]:
             if delta.reasoning_content or delta.reasoning or delta.refusal or delta.audio != _NULL:
                 events += _rare(delta, index)
             if delta.tool_calls or delta.function_call:
-                events += _tools(delta, index)
+                events += tool_deltas(index, delta.tool_calls, delta.function_call)
         if choice.finish_reason:
             events.append(Finish(index, finish_reason(choice.finish_reason), choice.finish_reason))
     if chunk.usage != _NULL and (usage := bytes(chunk.usage)) not in _NOTHING:
@@ -243,18 +245,6 @@ def _rare(delta: _Delta, index: int) -> Iterator[Event]:
         yield RefusalDelta(index, delta.refusal)
     if bytes(delta.audio) not in _NOTHING:
         yield AudioDelta(index)
-
-
-def _tools(delta: _Delta, index: int) -> Iterator[ToolDelta]:
-    for tool in delta.tool_calls or ():
-        name, arguments = None, None
-        if tool.function is not None:
-            name, arguments = tool.function.name, tool.function.arguments
-        elif tool.custom is not None:
-            name, arguments = tool.custom.name, tool.custom.input
-        yield ToolDelta(index, tool.index, tool.id, name, arguments)
-    if delta.function_call is not None:
-        yield ToolDelta(index, -1, None, delta.function_call.name, delta.function_call.arguments)
 
 
 # ---- the tolerant tier -----------------------------------------------------------------------------
@@ -308,14 +298,16 @@ def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
         reasoning_content=reasoning or string(delta.get("reasoning_content")),
         reasoning=string(delta.get("reasoning")),
         refusal=string(delta.get("refusal")),
-        tool_calls=[_loose_tool(tool) for tool in items(delta.get("tool_calls"))],
-        function_call=_loose_function(delta.get("function_call")),
+        tool_calls=[loose_tool(tool) for tool in items(delta.get("tool_calls"))],
+        function_call=loose_function(delta.get("function_call")),
     )
     if delta.get("audio"):
         loose.audio = msgspec.Raw(b"true")
     texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal)
-    if any(text and _LONE_HALF.search(text) for text in texts):
+    if any(text and LONE_HALF.search(text) for text in texts):
         mend |= Mend.TEXT
+    if odd_calls(delta):
+        mend |= Mend.CALLS
     return loose, mend
 
 
@@ -331,24 +323,6 @@ def _parts(parts: list[Any]) -> tuple[str, str | None]:
             thinking.append(inner)
         text.append(string(part.get("text")) or "")
     return "".join(text), "".join(thinking) or None
-
-
-def _loose_tool(tool: Mapping[str, Any]) -> _Tool:
-    custom = tool.get("custom")
-    function = _loose_function(tool.get("function"))
-    if function is None and isinstance(custom, Mapping):
-        function = _Function(string(custom.get("name")), string(custom.get("input")))
-    index = tool.get("index")
-    return _Tool(None if index is None else integer(index), string(tool.get("id")), function)
-
-
-def _loose_function(function: object) -> _Function | None:
-    if not isinstance(function, Mapping):
-        return None
-    arguments = function.get("arguments")
-    if isinstance(arguments, Mapping):
-        arguments = encoded(arguments).decode()
-    return _Function(string(function.get("name")), string(arguments))
 
 
 def error_in(value: Mapping[str, Any] | None, *, required: bool = True) -> Any:

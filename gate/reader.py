@@ -13,6 +13,7 @@ from gate.completeness import Answer
 from gate.events import Complete, Frame, HowEnded, Identity, Mend
 from gate.failure import Failure, FailureKind, classify_error
 from gate.loose_json import encoded, integer, is_plain, items, paired, tolerant_object
+from gate.mending_tools import stays_as_it_is
 from gate.openai import Note, decode_event, decode_object, error_in
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
@@ -177,6 +178,8 @@ class ChatBodyReader:
         chunk = _as_chunk(value)
         events, mend = decode_object(chunk)
         as_it_is = not self._stream and mend & _RENEW == 0 and is_plain(body)
+        if as_it_is and mend & Mend.TOOLS:
+            as_it_is = stays_as_it_is(Frame(encoded(chunk), tuple(events), 0, mend))
         self._answer.observe(tuple(events))
         if self._answer.failed:
             return Step([], False, Failure(FailureKind.FAILED_FINISH))
@@ -206,7 +209,9 @@ def _body_error(value: dict[str, Any]) -> Failure | None:
     return None if error is None else classify_error(error)
 
 
-_RENEW: Final = (Mend.FIELDS | Mend.TEXT).value  # a body that needs it is mended as a chunk
+_RENEW: Final = (
+    Mend.FIELDS | Mend.TEXT | Mend.CALLS
+).value  # a body that needs it is mended as a chunk
 _MESSAGE_ONLY: Final = frozenset({"message", "index", "finish_reason"})
 
 

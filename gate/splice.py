@@ -152,7 +152,7 @@ def scan_members(
 
 
 def scan_elements(
-    body: bytes, *, start: int, depth_max: int, elements_max: int = ELEMENTS_MAX
+    body: Body, *, start: int, depth_max: int, elements_max: int = ELEMENTS_MAX
 ) -> tuple[tuple[int, int], ...]:
     """The (start, end) offsets of each element of the array at `start` or after white space there.
 

@@ -39,8 +39,10 @@ def run(
     choices: int = 1,
     usage: bool = True,
     body: bool = False,
+    context: FilterContext | None = None,
 ) -> Passed:
-    """One attempt from its first read to its end. `body`: the provider answers with JSON."""
+    """One attempt from its first read to its end. `body`: the provider answers with JSON; `context`: what the request says, where it is known."""
+    known = context or FilterContext(choices)
     reader = (
         ChatBodyReader(choices=choices, body_bytes_max=LIMIT, stream=stream)
         if body
@@ -51,7 +53,8 @@ def run(
         streams=stream,
         held_bytes_max=LIMIT,
         choices=choices,
-        make_filters=lambda: make_filters(["empty"], FilterContext(choices)),
+        ceiling=known.tools.ceiling if known.tools is not None else None,
+        make_filters=lambda: make_filters(["empty", "tool_calls"], known),
     )
     framing = framing_for(start(stream=stream, usage=usage))
     written = b""

@@ -11,9 +11,11 @@ from gate.config import StructuredOutput
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
 from gate.filters.structured_output import structured_output
+from gate.filters.tool_calls import tool_calls
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
 from gate.splice import Body
+from gate.tool_rules import read_tool_rules
 
 __all__ = ["BUILT", "filter_context", "make_filters"]
 
@@ -22,6 +24,7 @@ FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
     "structured_output": structured_output,
+    "tool_calls": tool_calls,
 }
 
 
@@ -33,7 +36,8 @@ def filter_context(
     asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
     if asked is msgspec.UNSET:
         asked = {"type": "json_schema"}
-    return FilterContext(request.choices, asked, structured_output)
+    tools = read_tool_rules(body, request)
+    return FilterContext(request.choices, asked, structured_output, tools)
 
 
 def make_filters(names: Sequence[str], context: FilterContext) -> list[Filter]:

@@ -15,16 +15,22 @@ from gate.config import StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
+from gate.tool_rules import ToolRules, ToolSchemas
 
 __all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated", "combine"]
 
 
 class FilterContext(msgspec.Struct, frozen=True):
-    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none."""
+    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none.
+
+    `tools`: what it says of tools, None where it says nothing; `schemas`: theirs, compiled where they were needed.
+    """
 
     choices: int
     response_format: object = None
     structured_output: StructuredOutput = "off"
+    tools: ToolRules | None = None
+    schemas: ToolSchemas = msgspec.field(default_factory=ToolSchemas)
 
     def __repr__(self) -> str:
         return f"FilterContext({self.choices} choices, {self.structured_output})"

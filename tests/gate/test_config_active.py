@@ -51,7 +51,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty", "structured_output"}) == BUILT_KINDS
+    assert frozenset({"empty", "structured_output", "tool_calls"}) == BUILT_KINDS
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -195,7 +195,6 @@ def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
     assert inactive(raw) == (
         "routes.default.filters: repetition",
         "routes.default.filters: encoding",
-        "routes.default.filters: tool_calls",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +19,7 @@ from gate.events import (
     RoleDelta,
     TextDelta,
     ToolDelta,
+    ToolEnd,
     UsageReport,
 )
 from gate.evidence import FRAME_OVERHEAD_BYTES, EvidenceTail, Opening
@@ -195,11 +195,6 @@ def opens_at(*events: Event, chars: int = 1, reasoning: bool = False) -> int | N
     return None
 
 
-def piece(index: int | None, choice: int = 0, **said: Any) -> ToolDelta:
-    """A piece of a tool call."""
-    return ToolDelta(choice, index, said.get("id"), said.get("name"), said.get("arguments"))
-
-
 def test_a_stream_opens_with_the_first_character_that_is_not_white_space() -> None:
     """White space before it is held, and leaves with it."""
     assert opens_at(TextDelta(0, " \n"), TextDelta(0, "\t"), TextDelta(0, " a")) == 2
@@ -252,29 +247,11 @@ def test_audio_opens_at_once() -> None:
     assert opens_at(AudioDelta(0), chars=1000) == 0
 
 
-def test_a_tool_call_opens_when_the_next_one_begins() -> None:
-    """Until then it is not complete, however many pieces come."""
-    calls = (
-        piece(0, id="a", name="f"),
-        piece(0, arguments="{"),
-        piece(0, arguments="}"),
-        piece(1, id="b", name="g"),
-    )
-    assert opens_at(*calls, chars=1000) == 3
-    assert opens_at(*calls[:3]) is None
-
-
-def test_tool_calls_of_two_choices_do_not_complete_each_other() -> None:
-    """Each has its own open call."""
-    assert opens_at(piece(0), piece(1, choice=1), piece(0), piece(1, choice=1)) is None
-    assert opens_at(piece(0), piece(1, choice=1), piece(0, choice=1)) == 2
-
-
-def test_a_call_without_an_index_is_told_by_its_id() -> None:
-    """A piece with neither belongs to the newest call, and an empty id is none."""
-    assert opens_at(piece(None, id="a"), piece(None), piece(None, id="a")) is None
-    assert opens_at(piece(None, id="a"), piece(None, id=""), piece(None, arguments="{}")) is None
-    assert opens_at(piece(None, id="a"), piece(None), piece(None, id="b")) == 2
+def test_a_tool_call_opens_when_it_is_whole() -> None:
+    """Until then it is none, however many pieces come."""
+    calls = (ToolDelta(0, 0, "a", "f", "{"), ToolDelta(0, 0, None, None, "}"), ToolEnd(0, 0))
+    assert opens_at(*calls, chars=1000) == 2
+    assert opens_at(*calls[:2]) is None
 
 
 def test_an_open_stream_stays_open() -> None:
@@ -292,7 +269,7 @@ def test_an_open_stream_stays_open() -> None:
         ((TextDelta(0, "a"),), 0),
         ((RoleDelta(0, "assistant"), ReasoningDelta(0, "hm"), TextDelta(0, " "), TextDelta(0, "a")), 3),
         ((RoleDelta(0, "assistant"), AudioDelta(0)), 1),
-        ((piece(0), piece(0), piece(1)), 2),
+        ((ToolDelta(0, 0, "t", "f", "{}"), ToolEnd(0, 0)), 1),
         ((RoleDelta(0, "assistant"), TextDelta(0, " ")), 2),
         ((), 0),
     ],

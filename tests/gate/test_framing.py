@@ -153,13 +153,13 @@ def test_a_providers_object_is_one_chunk_of_a_stream() -> None:
 def test_a_character_cut_in_two_where_nobody_mends_it_is_whole_in_the_object() -> None:
     """In arguments and in members that we don't know."""
     pieces = [
-        b'{"role":"assistant","tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":"\\"\\ud83d"}}]}',
-        b'{"tool_calls":[{"index":0,"function":{"arguments":"\\ude80\\""}}],"odd":"\\ud83d"}',
+        b'{"role":"assistant","tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":"{\\"a\\":\\"\\ud83d"}}]}',
+        b'{"tool_calls":[{"index":0,"function":{"arguments":"\\ude80\\"}"}}],"odd":"\\ud83d"}',
     ]
     stream = b"".join(b'data: {"choices":[{"index":0,"delta":%b}]}\n\n' % piece for piece in pieces)
     stream += b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n'
     message = json.loads(run([stream], stream=False).body)["choices"][0]["message"]
-    assert message["tool_calls"][0]["function"]["arguments"] == '"\U0001f680"'
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"a":"\U0001f680"}'
     assert message["odd"] == "�"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gate.config import HoldConfig
+from gate.continuable import Continuable
 from gate.events import Complete, Facts, Finish, FinishFact, Frame, Identity
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
@@ -254,7 +255,7 @@ def test_a_batch_that_leaves_nothing_is_no_news() -> None:
     """A repeated role, a finish: no filter is asked."""
     seeing = Script("a")
     judge = judging(seeing)
-    assert took(judge, ROLE, frames_of(b'{"role":"assistant"}'), STOP, CALL) == [0, 0, 0, 0]
+    assert took(judge, ROLE, frames_of(b'{"role":"assistant"}'), STOP, BLANK) == [0, 0, 0, 0]
     assert len(seeing.seen) == 2
 
 
@@ -312,3 +313,38 @@ def test_a_choice_that_nobody_asked_for_has_no_ending_to_tell() -> None:
     finished(judge, Complete((Finish(1, "stop", ""),)))
     assert judge.facts is not None
     assert [fact.choice for fact in judge.facts.finishes] == [0]
+
+
+# --- tool calls that are not whole yet -----------------------------------------------------------
+
+PART = frames_of(b'{"tool_calls":[{"index":0,"id":"t","type":"function","function":{"name":"f","arguments":"{"}}]}')  # fmt: skip
+
+
+def test_a_call_that_is_held_counts_against_the_cap_and_in_the_ledger() -> None:
+    """Mending holds it; a failure forgets it."""
+    judge = judging(held_bytes_max=300)
+    assert took(judge, ROLE, PART) == [0, 0]
+    assert judge.ledger_bytes > judge.tail.ledger_bytes + 1_024
+    frames, failure = judge.take(PART, 0.0)
+    assert frames == []
+    assert failure is not None
+    assert failure.kind is FailureKind.HELD_LIMIT
+    judge.fail(failure)
+    assert judge.ledger_bytes == 0
+
+
+def test_a_whole_call_opens_the_stream() -> None:
+    """Once the next one begins."""
+    whole = PART[0].data.replace(b'"{"', b'"{}"').replace(b'"id":"t"', b'"id":"s"')
+    reader = ChatStreamReader(choices=1, event_bytes_max=1 << 16)
+    calls = reader.feed(b"data: %b\n\ndata: %b\n\n" % (whole, PART[0].data.replace(b'"index":0,"id"', b'"index":1,"id"')))  # fmt: skip
+    assert took(judging(), ROLE, calls.frames[:1], calls.frames[1:]) == [0, 0, 2]
+
+
+def test_nothing_goes_on_behind_a_call_that_has_begun() -> None:
+    """Nobody can take it up again."""
+    for held, resumes in ((A, True), (PART, False)):
+        judge = Judge(HoldConfig(), streams=True, held_bytes_max=1 << 16, continuable=Continuable({}, ()), make_filters=list)  # fmt: skip
+        took(judge, ROLE, A, held)
+        judge.fail(Failure(FailureKind.CUT))
+        assert (judge.resume is not None) is resumes

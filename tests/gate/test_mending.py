@@ -99,7 +99,7 @@ def test_a_frame_with_nothing_but_a_repeated_role_is_dropped() -> None:
         (b'"content":"a"', b'"role":"assistant","content":"a"'),
         (b'"role":null,"content":"a"', b'"role":"assistant","content":"a"'),
         (b'"content":"a","role":""', b'"content":"a","role":"assistant"'),
-        (b'"tool_calls":[{"index":0}]', b'"role":"assistant","tool_calls":[{"index":0}]'),
+        (b'"audio":{"id":"a"}', b'"role":"assistant","audio":{"id":"a"}'),
     ],
 )
 def test_where_no_role_came_the_first_content_says_it(members: bytes, kept: bytes) -> None:

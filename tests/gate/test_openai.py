@@ -78,9 +78,10 @@ def test_a_frame_keeps_the_payloads_own_bytes_and_knows_what_it_came_in() -> Non
         (b'{"audio":{"id":"a1"}}', (AudioDelta(0),)),
         (b'{"audio":{}}', ()),
         (b'{"function_call":{"name":"f"}}', (ToolDelta(0, -1, None, "f", None),)),
-        (b'{"tool_calls":[{"index":1,"custom":{"name":"c","input":"x"}}]}', (ToolDelta(0, 1, None, "c", "x"),)),
+        (b'{"tool_calls":[{"index":1,"custom":{"name":"c","input":"x"}}]}', (ToolDelta(0, 1, None, "c", "x", custom=True),)),
         (b'{"tool_calls":[{"id":"t","function":{"name":"f","arguments":"{}"}}]}', (ToolDelta(0, None, "t", "f", "{}"),)),
         (b'{"tool_calls":[{"index":0}]}', (ToolDelta(0, 0, None, None, None),)),
+        (b'{"tool_calls":[{"index":-1}]}', (ToolDelta(0, None, None, None, None),)),
         (b'{"content":null,"tool_calls":null,"role":null}', ()),
         (b"null", ()),
     ],
@@ -100,7 +101,7 @@ def test_both_tiers_read_the_same_events() -> None:
     strict, tolerant = frame(b"{" + choices), frame(b'{"p":NaN,' + choices)
     assert strict.events == tolerant.events
     assert len(strict.events) == 11
-    flags = Mend.FACTS | Mend.REASONING
+    flags = Mend.FACTS | Mend.REASONING | Mend.TOOLS | Mend.CALLS
     assert (strict.mend, tolerant.mend) == (flags.value, (flags | Mend.BYTES).value)
 
 
@@ -113,8 +114,12 @@ def test_both_tiers_read_the_same_events() -> None:
         (b'{"content":"\\ud83d"}', (TextDelta(0, "\ud83d"),), Mend.TEXT),
         (b'{"reasoning":"\\ude80"}', (ReasoningDelta(0, "\ude80"),), Mend.TEXT | Mend.REASONING),
         (b'{"content":7,"role":["x"]}', (), Mend.NOTHING),
-        (b'{"tool_calls":[{"index":"0","function":{"name":"f","arguments":{"a":1}}}]}', (ToolDelta(0, 0, None, "f", '{"a":1}'),), Mend.NOTHING),
-        (b'{"tool_calls":[7,{"index":true,"function":7}],"function_call":7}', (ToolDelta(0, 0, None, None, None),), Mend.NOTHING),
+        (b'{"tool_calls":[{"index":"0","function":{"name":"f","arguments":{"a":1}}}]}', (ToolDelta(0, 0, None, "f", '{"a":1}'),), Mend.TOOLS | Mend.CALLS),
+        (b'{"tool_calls":[7,{"index":true,"function":7}],"function_call":7}', (ToolDelta(0, None, None, None, None),), Mend.TOOLS | Mend.CALLS),
+        (b'{"function_call":{"name":"f","arguments":[1]}}', (ToolDelta(0, -1, None, "f", "[1]"),), Mend.TOOLS | Mend.CALLS),
+        (b'{"tool_calls":[{"index":0,"function":{"arguments":"\\ud83d"}}]}', (ToolDelta(0, 0, None, None, "\ud83d"),), Mend.TOOLS | Mend.CALLS),
+        (b'{"tool_calls":[{"index":"1234567890","function":{"arguments":"a"}}],"audio":NaN}', (ToolDelta(0, None, None, None, "a"),), Mend.TOOLS | Mend.CALLS | Mend.BYTES),
+        (b'{"tool_calls":[{"index":0,"type":"function","function":{"name":"f","arguments":"a"}}],"audio":NaN}', (ToolDelta(0, 0, None, "f", "a"),), Mend.TOOLS | Mend.BYTES),
     ],
 )  # fmt: skip
 def test_what_the_strict_tier_refuses_is_read_all_the_same(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import get_args
 
 from gate.config import FilterKind
 from gate.events import Facts, Frame, TextDelta
-from gate.filters.builtin import BUILT, make_filters
+from gate.filters.builtin import BUILT, FORMAT_BYTES_MAX, filter_context, make_filters
 from gate.filters.contract import FilterContext, Passed, Violated
+from gate.ingress import read_chat_request
 from gate.refs import is_stable_token
+from gate.tool_rules import ToolRules
 
 
 def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
@@ -27,6 +30,24 @@ def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
         assert made is not None
         assert made.name == kind
         assert is_stable_token(kind)
+
+
+def context_of(**members: object) -> FilterContext:
+    """What the filters know of a request with these members."""
+    body = json.dumps({"model": "m", "messages": [{}], "n": 2, **members}).encode()
+    request = read_chat_request(body, depth_max=64)
+    return filter_context(body, request, structured_output="repair")
+
+
+def test_the_context_is_read_from_the_request() -> None:
+    """Each member once, in bounded steps; what is too large to be judged by still asks for something."""
+    plain = context_of()
+    assert (plain.choices, plain.response_format, plain.tools) == (2, None, None)
+    asked = context_of(response_format={"type": "json_object"}, tool_choice="none", max_tokens=3)
+    assert asked.response_format == {"type": "json_object"}
+    assert asked.tools == ToolRules(forbidden=True, ceiling=6)
+    large = {"type": "json_schema", "x": "x" * FORMAT_BYTES_MAX}
+    assert context_of(response_format=large).response_format == {"type": "json_schema"}
 
 
 def test_a_new_attempt_is_judged_anew() -> None:

@@ -1,0 +1,219 @@
+"""What a request says about tool calls: the tools it declares, which of them may or must be called, and how long the answer may get.
+
+Read from the request's own bytes in bounded steps: names are decoded, schemas stay slices of the body until a call needs one. Where `tools` or `functions` are larger than
+512 KiB, or hold something that has no name here (a provider's own tools), names are not judged; a choice that is not understood asks for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gate.errors import SchemaUnusable
+from gate.ingress import ChatRequest
+from gate.loose_json import items, member_value, string, tolerant_object
+from gate.schema import CompiledSchema, compile_schema
+from gate.splice import Body, JsonRefused, Member, scan_elements, scan_members
+
+__all__ = ["DeclaredTool", "ToolRules", "ToolSchemas", "read_tool_rules"]
+
+TOOLS_BYTES_MAX: Final = 524_288  # of `tools`, and of `functions`: hundreds of tools
+TOOLS_MAX: Final = 1_024
+TOOL_MEMBERS_MAX: Final = 32  # of one tool, and of its function
+CHOICE_BYTES_MAX: Final = 65_536  # of `tool_choice`
+NAME_BYTES_MAX: Final = 1_024
+SCHEMAS_MAX: Final = 32  # kept compiled for one request
+_CEILINGS: Final = ("max_tokens", "max_completion_tokens")
+_MEMBERS: Final = frozenset(
+    {"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls", *_CEILINGS}
+)
+
+
+class DeclaredTool(msgspec.Struct, frozen=True):
+    """One tool. `place`: its place in the request's array; `schema`: the bytes of its parameters' JSON Schema, or nothing; `custom`: it takes free text."""
+
+    name: str
+    place: int
+    schema: bytes = b""
+    custom: bool = False
+
+    def __repr__(self) -> str:
+        return f"DeclaredTool({self.place}, {len(self.schema)} bytes of schema)"
+
+
+class ToolRules(msgspec.Struct, frozen=True):
+    """`tools` by name; `closed`: no other name may be called; `allowed`: if any, only these may; `ceiling`: completion tokens that the caller allows, over all its choices."""
+
+    tools: Mapping[str, DeclaredTool] = {}
+    closed: bool = False
+    forbidden: bool = False  # tool_choice "none"
+    required: bool = False
+    allowed: frozenset[str] | None = None
+    parallel: bool = True
+    ceiling: int | None = None
+
+    def __repr__(self) -> str:
+        return f"ToolRules({len(self.tools)} tools)"
+
+
+class ToolSchemas:
+    """The compiled schemas of one request's tools, made when a call first needs them and kept for all its attempts: `SCHEMAS_MAX` at most, the oldest goes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, CompiledSchema | None] = {}
+
+    def of(self, tool: DeclaredTool) -> CompiledSchema:
+        """Raises `SchemaUnusable`, each time."""
+        if tool.place not in self._kept:
+            if len(self._kept) >= SCHEMAS_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[tool.place] = _compiled(tool.schema)
+        schema = self._kept[tool.place]
+        if schema is None:
+            raise SchemaUnusable
+        return schema
+
+    def __repr__(self) -> str:
+        return f"ToolSchemas({len(self._kept)} compiled)"
+
+
+def _compiled(schema: bytes) -> CompiledSchema | None:
+    value = tolerant_object(b'{"schema":%b}' % schema) or {}
+    try:
+        return compile_schema(value.get("schema"))
+    except SchemaUnusable:
+        return None
+
+
+def read_tool_rules(body: Body, request: ChatRequest) -> ToolRules | None:
+    """What `request`, read from `body`, says; None where it says nothing."""
+    found = {member.key: member for member in request.members if member.key in _MEMBERS}
+    if not found:
+        return None
+    named: dict[str, DeclaredTool] = {}
+    unnamed = 0
+    for tool in (*_declared(body, found.get("tools")), *_functions(body, found.get("functions"))):
+        if tool is None:
+            unnamed += 1
+        else:
+            named.setdefault(tool.name, tool)
+    choice = _value(body, found, "tool_choice")
+    if choice is None:
+        choice = _value(body, found, "function_call")
+    return ToolRules(
+        tools=named,
+        closed=bool(named) and not unnamed,
+        forbidden=choice == "none",
+        required=_is_required(choice),
+        allowed=_allowed(choice),
+        parallel=_value(body, found, "parallel_tool_calls") is not False,
+        ceiling=_ceiling(body, found, request.choices),
+    )
+
+
+def _value(body: Body, found: Mapping[str, Member], name: str) -> Any:
+    """A small member's value; None where it says nothing, or more than is read."""
+    if name not in found:
+        return None
+    value = member_value(body, found[name], bytes_max=CHOICE_BYTES_MAX)
+    return None if value is msgspec.UNSET else value
+
+
+def _declared(body: Body, member: Member | None) -> Iterator[DeclaredTool | None]:
+    """The entries of `tools`; None for one without a name here, or for all of them where there is too much."""
+    for place, members in enumerate(_elements(body, member)):
+        function, custom = members.get("function"), members.get("custom")
+        inner = function or custom
+        if inner is None:
+            yield None
+        else:
+            told = _object(body, inner.value_start)
+            yield _tool(body, told, place, custom=function is None)
+
+
+def _functions(body: Body, member: Member | None) -> Iterator[DeclaredTool | None]:
+    """The same for the entries of `functions`."""
+    for place, members in enumerate(_elements(body, member)):
+        yield _tool(body, members, place, custom=False)
+
+
+def _elements(body: Body, member: Member | None) -> Iterator[dict[str, Member]]:
+    """The members of each entry of an array; of one that is too large or too long, an entry without any."""
+    if member is None or body[member.value_start : member.value_start + 1] != b"[":
+        return
+    if member.value_end - member.value_start > TOOLS_BYTES_MAX:
+        yield {}
+        return
+    try:
+        spans = scan_elements(
+            body, start=member.value_start, depth_max=len(body), elements_max=TOOLS_MAX
+        )
+    except JsonRefused:
+        spans = ((member.value_start, member.value_end),)
+    for start, _ in spans:
+        yield _object(body, start)
+
+
+def _object(body: Body, start: int) -> dict[str, Member]:
+    """The members of an object; nothing where it is none, or has too many."""
+    if body[start : start + 1] != b"{":
+        return {}
+    try:
+        members = scan_members(body, start=start, depth_max=len(body), members_max=TOOL_MEMBERS_MAX)
+    except JsonRefused:
+        return {}
+    return {member.key: member for member in members}
+
+
+def _tool(
+    body: Body, members: Mapping[str, Member], place: int, *, custom: bool
+) -> DeclaredTool | None:
+    name = members.get("name")
+    said = None if name is None else member_value(body, name, bytes_max=NAME_BYTES_MAX)
+    if not isinstance(said, str) or not said:
+        return None
+    parameters = members.get("parameters")
+    schema = b"" if parameters is None else body[parameters.value_start : parameters.value_end]
+    return DeclaredTool(said, place, b"" if schema == b"null" else bytes(schema), custom)
+
+
+def _is_required(choice: object) -> bool:
+    match choice:
+        case "required" | "any":
+            return True
+        case {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}:
+            return True
+        case {"type": "allowed_tools"}:
+            return False
+        case _:
+            return _named(choice) is not None
+
+
+def _allowed(choice: object) -> frozenset[str] | None:
+    """The names that a choice leaves; None: all of them."""
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": {"tools": list(tools)}}:
+            names = [_named(tool) for tool in items(tools)]
+            told = frozenset(name for name in names if name)
+            return told if len(told) == len(tools) else None
+        case _:
+            name = _named(choice)
+            return None if name is None else frozenset({name})
+
+
+def _named(choice: object) -> str | None:
+    """The one tool that a choice names: `{"function": {"name": ...}}`, the same with `custom`, or the legacy `{"name": ...}`."""
+    match choice:
+        case {"function": {"name": name}} | {"custom": {"name": name}} | {"name": name}:
+            return string(name) or None
+        case _:
+            return None
+
+
+def _ceiling(body: Body, found: Mapping[str, Member], choices: int) -> int | None:
+    """The smallest ceiling that the caller gives; each of its choices may reach it."""
+    said = [_value(body, found, name) for name in _CEILINGS]
+    told = [value for value in said if type(value) is int and value > 0]
+    return min(told) * choices if told else None
