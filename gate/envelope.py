@@ -89,7 +89,10 @@ _SENTENCES: Final = {
     "failed_finish": "The provider ended its answer with a failure.",
     "repetition_loop": "The provider's answer went round in circles.",
     "continuation_restarted": "The answer was cut off, and the provider could not go on with it.",
-    "content_denied": "The answer holds something that this gateway does not let through.",
+    **dict.fromkeys(
+        ("content_denied", "denied_exact", "denied_next", "denied_continue", "pattern_match"),
+        "The answer holds something that this gateway does not let through.",
+    ),
     "total_timeout": "The answer did not come within the time that this request has.",
     "stream_limit": "The answer took longer than this gateway allows.",
     "internal_error": "The gateway failed. The request id tells the operator where to look.",

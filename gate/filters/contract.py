@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gate.config import StructuredOutput
+from gate.config import FilterConfig, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
@@ -20,11 +20,12 @@ __all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated",
 
 
 class FilterContext(msgspec.Struct, frozen=True):
-    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none."""
+    """What a filter of one exchange knows of its request and route. `response_format`: the member's parsed value, None where there is none; `table`: its own options."""
 
     choices: int
     response_format: object = None
     structured_output: StructuredOutput = "off"
+    table: FilterConfig = FilterConfig(kind="empty")
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ Verdict: TypeAlias = Passed | Violated
 
 
 class Filter(Protocol):
-    """A filter that computes, for one attempt. `name` is a stable token; `gating`: whether a release waits for it."""
+    """A filter that computes, for one attempt. `name` is a stable token, that of its table where it has one; `gating`: whether a release waits for it."""
 
     name: str
     gating: bool

@@ -39,7 +39,9 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
-        "filters.*",
+        "filters.*.failure",
+        "filters.*.deadline_ms",
+        "filters.*.horizon_chars",
         "compat.buffered_error",
         "compat.tunnel_cut",
         "admin.key_env",
@@ -52,7 +54,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty", "structured_output"}) == BUILT_KINDS
+    assert frozenset({"empty", "repetition", "structured_output"}) == BUILT_KINDS
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -103,7 +105,10 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             ("recovery", "loop_temperature_add", 0.2),
         )
     ),
-    ("filters.*", {"filters": {"f": {"kind": "refusal"}}}, "filters.f"),
+    *(
+        (f"filters.*.{key}", {"filters": {"f": {"kind": "empty", key: value}}}, f"filters.f.{key}")
+        for key, value in {"failure": "open", "deadline_ms": 9, "horizon_chars": 9}.items()
+    ),
     *(
         (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
         for table, key, value in (
@@ -190,7 +195,6 @@ def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
     """The default list of the implicit route included; a route that no model names is silent."""
     raw = tables(routes={"idle": {"filters": ["encoding"]}})
     assert inactive(raw) == (
-        "routes.default.filters: repetition",
         "routes.default.filters: encoding",
         "routes.default.filters: tool_calls",
     )
@@ -199,10 +203,14 @@ def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
 def test_a_table_in_a_route_is_named_as_a_table_only() -> None:
     """Also where it sets up the built-in kind of its own name."""
     raw = tables(
-        routes={"default": {"filters": ["empty", "repetition", "f"]}},
-        filters={"repetition": {"kind": "repetition"}, "f": {"kind": "refusal"}},
+        routes={"default": {"filters": ["empty", "repetition", "output_policy", "f"]}},
+        filters={
+            "repetition": {"kind": "repetition", "chars_min": 99, "action": "error"},
+            "output_policy": {"kind": "output_policy"},
+            "f": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
+        },
     )
-    assert inactive(raw) == ("filters.repetition", "filters.f")
+    assert inactive(raw) == ("filters.output_policy", "filters.f")
 
 
 def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
@@ -210,15 +218,15 @@ def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
     config = decode_config(
         tables(
             routes={
-                "default": {"filters": ["empty", "watch", "no-secrets", "hook", "repetition"]},
+                "default": {"filters": ["empty", "watch", "policy", "hook", "repetition"]},
                 "free": {"filters": ["empty", "watch", "own-empty", "encoding"]},
             },
             filters={
-                "watch": {"kind": "refusal", "gating": False},
-                "no-secrets": {"kind": "patterns", "pattern_set": "secrets"},
+                "watch": {"kind": "webhook", "url": "http://127.0.0.1:1/see", "gating": False},
+                "policy": {"kind": "output_policy"},
                 "hook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
                 "own-empty": {"kind": "empty"},
             },
         )
     )
-    assert blocked_routes(config) == {"default": "no-secrets"}
+    assert blocked_routes(config) == {"default": "policy"}

@@ -10,7 +10,7 @@ from gate.config import HoldConfig
 from gate.events import Complete, Facts, Finish, FinishFact, Frame, Identity
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
-from gate.judging import Judge
+from gate.judging import Judge, Remark
 from gate.reader import ChatStreamReader
 
 BAD = Failure(FailureKind.CONTENT_FILTER)
@@ -312,3 +312,15 @@ def test_a_choice_that_nobody_asked_for_has_no_ending_to_tell() -> None:
     finished(judge, Complete((Finish(1, "stop", ""),)))
     assert judge.facts is not None
     assert [fact.choice for fact in judge.facts.finishes] == [0]
+
+
+def test_who_said_something_is_told_by_name() -> None:
+    """The filter that condemned the attempt, and the one that only saw it."""
+    judge = judging(Script("a", back=1), Script("b", bad_at=1), Script("c", bad_at=1, gating=False))
+    judge.take(ROLE, 0.0)
+    assert (judge.judged_by, judge.remarks) == ("", [])
+    _, failure = judge.take(A, 0.0)
+    assert failure == BAD
+    assert (judge.judged_by, judge.remarks) == ("b", [Remark("c", "c")])
+    judge.begin()
+    assert judge.judged_by == ""
