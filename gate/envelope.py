@@ -80,6 +80,7 @@ _SENTENCES: Final = {
     "stream_cut": "The provider's answer was cut off.",
     "missing_terminal": "The provider's answer ended without saying that it was complete.",
     "malformed_event": "The provider's answer was malformed.",
+    "text_damaged": "The text of the provider's answer was damaged.",
     "empty_answer": "The provider gave an empty answer.",
     "output_invalid": "The provider's answer is not in the format that the request asks for.",
     "output_rejected": "The provider's answer is not in the format that the request asks for.",

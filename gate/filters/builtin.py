@@ -11,6 +11,9 @@ import msgspec
 from gate.config import FilterConfig, FilterKind, StructuredOutput
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
+from gate.filters.encoding import EncodingFilter
+from gate.filters.patterns import PatternsFilter
+from gate.filters.refusal import RefusalFilter
 from gate.filters.repetition import RepetitionFilter
 from gate.filters.structured_output import structured_output
 from gate.ingress import ChatRequest
@@ -23,6 +26,9 @@ FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
 
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
+    "encoding": EncodingFilter,
+    "patterns": PatternsFilter,
+    "refusal": RefusalFilter,
     "repetition": RepetitionFilter,
     "structured_output": structured_output,
 }

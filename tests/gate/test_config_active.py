@@ -54,7 +54,14 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty", "repetition", "structured_output"}) == BUILT_KINDS
+    assert sorted(BUILT_KINDS) == [
+        "empty",
+        "encoding",
+        "patterns",
+        "refusal",
+        "repetition",
+        "structured_output",
+    ]
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -193,11 +200,8 @@ def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
 
 def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
     """The default list of the implicit route included; a route that no model names is silent."""
-    raw = tables(routes={"idle": {"filters": ["encoding"]}})
-    assert inactive(raw) == (
-        "routes.default.filters: encoding",
-        "routes.default.filters: tool_calls",
-    )
+    raw = tables(routes={"idle": {"filters": ["output_policy"]}})
+    assert inactive(raw) == ("routes.default.filters: tool_calls",)
 
 
 def test_a_table_in_a_route_is_named_as_a_table_only() -> None:

@@ -52,8 +52,8 @@ targets = [{{ provider = "one", model = "healthy" }}]
 [routes.guarded]
 filters = ["empty", "no-keys"]
 [filters.no-keys]
-kind = "patterns"
-patterns = ["sk-.*"]
+kind = "webhook"
+url = "http://127.0.0.1:9/judge"
 """
 
 
@@ -98,7 +98,7 @@ async def test_a_route_with_a_gating_filter_that_is_not_built_is_blocked(tmp_pat
     async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
         pool = gateway.pools["guarded"]
     assert pool.filters == ("empty", "no-keys")
-    assert pool.tables["no-keys"].patterns == ("sk-.*",)
+    assert pool.tables["no-keys"].url == "http://127.0.0.1:9/judge"
     assert pool.blocked is not None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import cast, get_args
 
 from gate.config import FilterConfig, FilterKind
 from gate.events import Facts, Frame, TextDelta
@@ -21,9 +21,9 @@ def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
 def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
     """Under the filter's own, stable name."""
     assert set(get_args(FilterKind)) >= BUILT.keys()
-    context = FilterContext(1, {"type": "json_object"}, "repair")
     for kind, build in BUILT.items():
-        made = build(context)
+        table = FilterConfig(kind=cast("FilterKind", kind), patterns=("a",))
+        made = build(FilterContext(1, {"type": "json_object"}, "repair", table))
         assert made is not None
         assert made.name == kind
         assert is_stable_token(kind)
