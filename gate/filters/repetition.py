@@ -8,6 +8,8 @@ A loop is the end of a channel that is one unit of 1 to `UNIT_CHARS_MAX` charact
     white space     `chars_min` characters, a line end counts for five   229 (a padded cell)
     a long unit     `ENOUGH_CHARS` in `ENOUGH_REPEATS` units, unless the table says how many units
 
+A loop comes token by token: one that is spread over fewer than `EVENTS_MIN` events is none, and in a JSON body one character alone is none, however often it comes.
+
 After every `STEP_CHARS` characters the end is looked at: where its last characters stood before, nearest first, may be a period. So the work is linear in the text, and what is
 kept of a channel is its last `WINDOW_CHARS` characters with their places. From two whole units on, and `SUSPECT_CHARS`, it may be a loop: then nothing passes from the first
 repeat on, as far as it has not passed already, until it is one, or breaks. Text without such an end is never held.
@@ -43,6 +45,7 @@ UNIT_CHARS_MAX: Final = WINDOW_CHARS // 2
 NEAR_CHARS: Final = 512  # are searched every time, all of the window after every `FAR_STEP_CHARS`
 FAR_STEP_CHARS: Final = 256
 MARKS_MAX: Final = 2 * WINDOW_CHARS  # of places; an event without characters has one, too
+EVENTS_MIN: Final = 8
 CHANNELS_MAX: Final = 512  # that are watched at once; the oldest goes
 # How much of the end has to stand before: a little finds a short unit early, more is not misled by what repeats inside a long one.
 _ENDS: Final = (16, 128)
@@ -67,7 +70,7 @@ class RepetitionFilter:
         self._over = False  # a loop was found; nothing more is said of this attempt
 
     def prime(self, text: str) -> None:
-        channel = self._texts[0] = _Channel(self._limits)
+        channel = self._texts[0] = _Channel(self._limits, whole=False)
         channel.add(text[-WINDOW_CHARS:], 0)
         self._look(channel)
 
@@ -82,11 +85,12 @@ class RepetitionFilter:
                 if type(event) is TextDelta:
                     text, channel = event.text, texts.get(event.choice)
                     if channel is None:
-                        channel = texts[event.choice] = _Channel(self._limits)
+                        channel = _Channel(self._limits, whole=frame.whole)
+                        texts[event.choice] = channel
                 elif type(event) is ReasoningDelta:
-                    text, channel = event.text, self._other(event.choice)
+                    text, channel = event.text, self._other(event.choice, frame)
                 elif type(event) is ToolDelta and event.arguments:
-                    text, channel = event.arguments, self._other((event.choice, event.index))
+                    text, channel = event.arguments, self._other((event.choice, event.index), frame)
                 else:
                     continue
                 if channel.add(text, at) and self._look(channel):
@@ -101,12 +105,12 @@ class RepetitionFilter:
                 return Violated(channel.held, CODE, self._failure)
         return Passed(position)
 
-    def _other(self, key: Hashable) -> _Channel:
+    def _other(self, key: Hashable, frame: Frame) -> _Channel:
         channel = self._others.get(key)
         if channel is None:
             if len(self._others) >= CHANNELS_MAX:
                 self._suspects.discard(self._others.pop(next(iter(self._others))))
-            channel = self._others[key] = _Channel(self._limits)
+            channel = self._others[key] = _Channel(self._limits, whole=frame.whole)
         return channel
 
     def _look(self, channel: _Channel) -> bool:
@@ -142,12 +146,14 @@ class _Limits:
 
 
 class _Channel:
-    """The end of one channel. `period`: of what may be a loop there, 0 where nothing is; `held`: then the frame where its first repeat begins."""
+    """The end of one channel; `whole`: of a JSON body. `period`: of what may be a loop there, 0 where nothing is; `held`: then the frame where its first repeat begins."""
 
-    def __init__(self, limits: _Limits) -> None:
+    def __init__(self, limits: _Limits, *, whole: bool) -> None:
         self.period = 0
         self.held = 0
         self._limits = limits
+        self._whole = whole
+        self._events = 0  # that the run is spread over
         self._loop_chars = 0  # from so many on it is one
         self._run = 0  # characters so far
         self._tail = ""
@@ -171,6 +177,7 @@ class _Channel:
     def look(self) -> bool:
         """Whether the end is a loop."""
         text = "".join(self._fresh)
+        self._events += len(self._fresh)
         self._fresh.clear()
         if self.period or len(text) > 2 * STEP_CHARS:
             steps = range(0, len(text), STEP_CHARS)
@@ -188,7 +195,7 @@ class _Channel:
         if self.period:
             more = self._continued(piece)
             self._run += self._weight(piece[:more])
-            if self._run >= self._loop_chars:
+            if self._loops:
                 return True
             if more < len(piece):
                 self.period = 0
@@ -204,7 +211,16 @@ class _Channel:
         elif tail.rfind(tail[-_ENDS[0] :], -NEAR_CHARS, -1) < 0 and not tail[-_ENDS[0] :].isspace():
             return False  # the ordinary case
         self._suspect()
-        return bool(self.period) and self._run >= self._loop_chars
+        return self.period != 0 and self._loops
+
+    @property
+    def _loops(self) -> bool:
+        """Whether the run is long enough. One event may be padded with what it likes; a JSON body is one whatever it holds."""
+        if self._run < self._loop_chars:
+            return False
+        if self._whole:
+            return self.period != 1
+        return self._events >= EVENTS_MIN
 
     def _continued(self, piece: str) -> int:
         """How many characters of `piece` go on with the run."""
@@ -257,5 +273,6 @@ class _Channel:
     def _begin(self, period: int, run: int, loop_chars: int) -> None:
         self.period, self._loop_chars = period, loop_chars
         self._run = self._weight(self._tail[len(self._tail) - run :])
+        self._events = len(self._ends) - bisect_right(self._ends, self._seen - run)
         repeat = self._seen - run + max(period, 1)
         self.held = self._places[bisect_right(self._ends, repeat)]

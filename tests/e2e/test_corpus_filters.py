@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from gate.config import FilterConfig, RouteConfig
@@ -16,7 +18,7 @@ from tests.pipeline import LIMIT
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded streams are not here")
 
 SECRETS = FilterConfig(kind="patterns", pattern_set="secrets")
-HELD_SHARE_MAX = 0.02  # of all frames, over all streams
+HELD_SHARE_MAX = 0.05  # of all frames
 
 
 def frames_of(recorded: Recorded) -> list[Frame]:
@@ -33,29 +35,27 @@ def filters_of(recorded: Recorded) -> list[Filter]:
 
 
 @pytest.mark.slow
-def test_no_recorded_stream_is_condemned_or_held_for_long() -> None:
-    """All of them, in one read and frame by frame; `empty` has its own say at the end."""
-    frames = held = 0
+def test_no_recorded_stream_is_condemned_or_held() -> None:
+    """All of them, in one read and frame by frame. Only a pattern may wait for the next token now and then; `empty` has its own say at the end."""
+    frames, held = 0, Counter[str]()
     for recorded in recordings(full=True):
         said = frames_of(recorded)
-        for judge in filters_of(recorded):
-            whole = filters_of(recorded)[
-                [each.name for each in filters_of(recorded)].index(judge.name)
-            ]
-            assert isinstance(whole.observe(said, 0), Passed), (recorded.name, judge.name)
+        frames += len(said)
+        for judge, again in zip(filters_of(recorded), filters_of(recorded), strict=True):
+            assert isinstance(again.observe(said, 0), Passed), (recorded.name, again.name)
             for at, frame in enumerate(said):
                 verdict = judge.observe([frame], at)
                 assert isinstance(verdict, Passed), (recorded.name, judge.name)
-                held += verdict.position <= at
-            frames += len(said)
+                held[judge.name] += verdict.position <= at
             if judge.name != "empty":
                 assert isinstance(judge.finish(len(said), Facts()), Passed), recorded.name
-    assert held < frames * HELD_SHARE_MAX
+    assert held.keys() >= {"repetition", "encoding", "no-secrets"}
+    assert sum(held.values()) == held["no-secrets"] < frames * HELD_SHARE_MAX
 
 
 def test_the_recorded_refusals_are_noticed() -> None:
-    """Those that the provider marks, and nothing else."""
-    refused = set()
+    """Those that the provider marks, and the three that only say so."""
+    noticed, marked = set(), set()
     for recorded in recordings(full=True):
         (judge,) = make_filters(["refusal"], FilterContext(recorded.choices))
         said = frames_of(recorded)
@@ -63,11 +63,9 @@ def test_the_recorded_refusals_are_noticed() -> None:
         judge.finish(len(said), Facts())
         assert isinstance(judge, Noticing)
         if judge.notice:
-            refused.add(recorded.name)
-    marked = {
-        each.name
-        for each in recordings(full=True)
-        if any(choice.get("refusal") for choice in each.oracle["choices"].values())
-    }
-    assert marked <= refused
-    print(refused - marked, len(marked))
+            noticed.add(recorded.name)
+        if any(choice.get("refusal") for choice in recorded.oracle["choices"].values()):
+            marked.add(recorded.name)
+    assert marked
+    assert marked < noticed
+    assert len(noticed - marked) == 3

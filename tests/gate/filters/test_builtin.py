@@ -59,7 +59,7 @@ def test_a_filter_has_the_name_and_the_options_of_its_table() -> None:
         ("short-loops", True),
         ("watch", False),
     ]
-    loop = [Frame(b"{}", (TextDelta(0, "la " * 20),), 2)]
+    loop = [Frame(b"{}", (TextDelta(0, "la " * 20),), 2, whole=True)]
     assert [isinstance(each.observe(loop, 0), Violated) for each in made] == [False, True, False]
 
 

@@ -42,6 +42,11 @@ def frame(*events: Event) -> Frame:
     return Frame(b"{}", events, 2)
 
 
+def body(text: str) -> list[Frame]:
+    """A JSON body with this text."""
+    return [Frame(b"{}", (TextDelta(0, text),), 2, whole=True)]
+
+
 def texts(text: str, size: int = 4) -> list[Frame]:
     """`text` in deltas of `size` characters, one in each frame."""
     return [frame(TextDelta(0, text[at : at + size])) for at in range(0, len(text), size)]
@@ -91,11 +96,11 @@ def test_a_loop_is_cut_well_before_a_few_hundred_repeats(unit: str, repeats: int
     assert (chars - len(LEAD)) / len(unit) <= repeats
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 40, 100, 5000])
+@pytest.mark.parametrize("size", [1, 3, 7, 40, 100])
 def test_a_violation_begins_with_the_first_repeat(size: int) -> None:
     """The unit itself has been said once and may stay."""
     unit = "It has one tree. "
-    verdict = judged(a_filter(), texts(LEAD + unit * 100, size))
+    verdict = judged(a_filter(), texts(LEAD + unit * 200, size))
     first_repeat = len(LEAD) + len(unit)
     assert verdict == Violated(first_repeat // size, "repetition_loop", LOOP)
 
@@ -213,7 +218,19 @@ def test_a_loop_that_comes_in_one_event_is_seen_at_once() -> None:
     """Its length does not matter."""
     for repeats in (22, 100, 9000):
         judge = a_filter(chars_min=40, repeats_min=2)
-        assert isinstance(judge.observe(texts("ab" * repeats, 20_000), 0), Violated)
+        assert isinstance(judge.observe(body("ab" * repeats), 0), Violated)
+
+
+def test_one_event_may_be_padded_with_what_it_likes() -> None:
+    """A model loops token by token; what one event says at once, or a body of one character, is somebody's padding."""
+    for text in ("a" * 150_000, "to and fro " * 9000):
+        judge = a_filter()
+        assert judge.observe(texts("Well: ", 99), 0) == Passed(1)
+        assert judge.observe(texts(text, 200_000), 1) == Passed(1)
+        assert judge.observe(texts("And so on."), 2) == Passed(5)
+    assert a_filter().observe(body("a" * 9000), 0) == Passed(0)
+    assert isinstance(a_filter().observe(body("\n" * 9000), 0), Violated)
+    assert isinstance(judged(a_filter(), texts("to and fro " * 900, 110)), Violated)
 
 
 def test_a_loop_that_is_too_short_to_be_looked_at_waits_for_the_end() -> None:
@@ -235,8 +252,8 @@ def test_the_table_says_from_when_on_it_is_a_loop() -> None:
 def test_one_loop_is_told_once() -> None:
     """Where the filter only observes, the answer goes on."""
     judge = a_filter()
-    assert isinstance(judge.observe(texts("ho! " * 200, 800), 0), Violated)
-    assert judge.observe(texts("ho! " * 200, 800), 1) == Passed(2)
+    assert isinstance(judge.observe(body("ho! " * 200), 0), Violated)
+    assert judge.observe(body("ho! " * 200), 1) == Passed(2)
     assert judge.finish(2, Facts()) == Passed(2)
 
 
@@ -244,7 +261,7 @@ def test_one_loop_is_told_once() -> None:
 def test_cuts_make_no_difference(data: st.DataObject, start: int) -> None:
     """The same frames, however they were read, are a loop at the same place or are none."""
     text = LEAD[:start] + "abc " * data.draw(st.sampled_from([4, 30, 90])) + LEAD
-    frames = texts(text, data.draw(st.integers(1, 50)))
+    frames = texts(text, data.draw(st.integers(1, 30)))
     whole = judged(a_filter(), frames, batch=len(frames))
     assert judged(a_filter(), frames, batch=data.draw(st.integers(1, 9))) == whole
     assert isinstance(whole, Violated) == ("abc " * 90 in text)
