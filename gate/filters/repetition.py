@@ -274,5 +274,12 @@ class _Channel:
         self.period, self._loop_chars = period, loop_chars
         self._run = self._weight(self._tail[len(self._tail) - run :])
         self._events = len(self._ends) - bisect_right(self._ends, self._seen - run)
-        repeat = self._seen - run + max(period, 1)
-        self.held = self._places[bisect_right(self._ends, repeat)]
+        self.held = self._places[self._event_of(self._seen - run + max(period, 1))]
+
+    def _event_of(self, repeat: int) -> int:
+        """The event in which the repeat begins at this character; one that ends with only a little of it stays with what was said before."""
+        at = bisect_right(self._ends, repeat)
+        begin = self._ends[at - 1] if at else 0
+        little = 2 * (self._ends[at] - repeat) < self._ends[at] - begin
+        alike = self._ends[at] - repeat < abs(self.period)
+        return at + 1 if little and alike and at + 1 < len(self._ends) else at

@@ -101,8 +101,10 @@ def test_a_violation_begins_with_the_first_repeat(size: int) -> None:
     """The unit itself has been said once and may stay."""
     unit = "It has one tree. "
     verdict = judged(a_filter(), texts(LEAD + unit * 200, size))
-    first_repeat = len(LEAD) + len(unit)
-    assert verdict == Violated(first_repeat // size, "repetition_loop", LOOP)
+    at, into = divmod(len(LEAD) + len(unit), size)
+    rest = size - into  # a frame of which only a little is repeated stays
+    at += rest < len(unit) and 2 * rest < size
+    assert verdict == Violated(at, "repetition_loop", LOOP)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_places_are_kept_of_the_window_only(monkeypatch: pytest.MonkeyPatch) -> 
     judge = a_filter()
     frames = texts(text + "again and again, " * 40)
     verdict = judged(judge, frames)
-    assert verdict == Violated((len(text) + 17) // 4, "repetition_loop", LOOP)
+    assert verdict == Violated((len(text) + 17) // 4 + 1, "repetition_loop", LOOP)
 
 
 def test_a_loop_that_comes_in_one_event_is_seen_at_once() -> None:
