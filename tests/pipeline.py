@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gate.config import HoldConfig, RouteConfig
+from gate.config import HoldConfig
 from gate.events import Complete, HowEnded, Shape, Start
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
@@ -51,7 +51,7 @@ def run(
         streams=stream,
         held_bytes_max=LIMIT,
         choices=choices,
-        make_filters=lambda: make_filters(RouteConfig().filters, FilterContext(choices)),
+        make_filters=lambda: make_filters(["empty"], FilterContext(choices)),
     )
     framing = framing_for(start(stream=stream, usage=usage))
     written = b""
