@@ -52,7 +52,7 @@ def test_a_burst_is_damage(mark: str, batch: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "caf\ufffd bar",
+        "na\ufffdve bar",
         "An emoji that was cut: \ufffd\ufffd\ufffd\ufffd, and the text goes on for a while behind it. "
         * 40,
         "tabs\tand\r\nlines\n\n" * 40,

@@ -225,14 +225,14 @@ def test_a_loop_that_comes_in_one_event_is_seen_at_once() -> None:
 
 def test_one_event_may_be_padded_with_what_it_likes() -> None:
     """A model loops token by token; what one event says at once, or a body of one character, is somebody's padding."""
-    for text in ("a" * 150_000, "to and fro " * 9000):
+    for text in ("a" * 150_000, "round and round " * 9000):
         judge = a_filter()
         assert judge.observe(texts("Well: ", 99), 0) == Passed(1)
         assert judge.observe(texts(text, 200_000), 1) == Passed(1)
         assert judge.observe(texts("And so on."), 2) == Passed(5)
     assert a_filter().observe(body("a" * 9000), 0) == Passed(0)
     assert isinstance(a_filter().observe(body("\n" * 9000), 0), Violated)
-    assert isinstance(judged(a_filter(), texts("to and fro " * 900, 110)), Violated)
+    assert isinstance(judged(a_filter(), texts("round and round " * 900, 110)), Violated)
 
 
 def test_a_loop_that_is_too_short_to_be_looked_at_waits_for_the_end() -> None:
