@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -11,7 +11,7 @@ from actors.dispatch import Dispatch, Place
 from actors.ports import Headers, Provider
 from actors.world import World
 from gate.budget import MemoryBudget, Reservation
-from gate.config import LimitsConfig, Prefill, RouteConfig
+from gate.config import FilterConfig, LimitsConfig, Prefill, RouteConfig
 from gate.continuable import Continuable
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot
@@ -37,7 +37,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The targets that serve one alias, under one route, and its retry budget. `blocked`: the gating filter that is not there, if one is missing."""
+    """The targets that serve one alias, under one route, and its retry budget.
+
+    `filters`: the names in the route's list; `tables`: the options of those that have some. `blocked`: the gating filter that is not there, if one is missing.
+    """
 
     alias: str
     route: RouteConfig
@@ -45,6 +48,7 @@ class Pool:
     targets: tuple[Target, ...]
     retries: RetryBudget
     blocked: str | None = None
+    tables: Mapping[str, FilterConfig] = field(default_factory=dict)
 
 
 class OpenExchanges:
@@ -166,6 +170,7 @@ class Exchange:
         provider: str = "",
         status: int = 0,
         count: int = 0,
+        filter: str = "",  # noqa: A002 - the name that the record has
     ) -> None:
         """One observation, with the exchange's id and the time since its request was whole."""
         self.probe(
@@ -178,5 +183,6 @@ class Exchange:
                 status=status,
                 seconds=trio.current_time() - self.ready_at,
                 count=count,
+                filter=filter,
             )
         )

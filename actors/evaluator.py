@@ -181,13 +181,14 @@ class _Evaluator:
         self.condemned = True
         self._judge.fail(failure)
         self._account()
-        self._exchange.note(What.VIOLATION, attempt=n, code=failure.code)
+        by = self._judge.judged_by
+        self._exchange.note(What.VIOLATION, attempt=n, code=failure.code, filter=by)
         await self._reports.send(Violation(n, failure, self._judge.notes))
 
     def _tell(self, n: int) -> None:
         """What the judgement has found beside its result: how a continuation met what was there, once, and remarks."""
         for remark in self._judge.remarks:
-            self._exchange.note(What.REMARK, attempt=n, code=remark)
+            self._exchange.note(What.REMARK, attempt=n, code=remark.code, filter=remark.filter)
         self._judge.remarks.clear()
         kind = self._judge.seam_kind
         if kind is not None and not self._seam_noted:

@@ -312,7 +312,7 @@ def _inner_actors(
         ceiling=context.tools.ceiling if context.tools is not None else None,
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
-        make_filters=lambda: make_filters(pool.filters, context),
+        make_filters=lambda: make_filters(pool.filters, context, pool.tables),
     )
     return [
         partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),

@@ -255,7 +255,8 @@ class FilterConfig(Table, frozen=True, kw_only=True):
     """
 
     kind: FilterKind
-    action: FilterAction = "error"
+    # Left out: the kind's own; `patterns` ends in an error, the others recover as their faults do.
+    action: FilterAction | None = None
     gating: bool = True  # False: observes only
     failure: FilterFailure = "closed"
     deadline_ms: Annotated[int, Range(low=1, high=600_000)] = 500

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from gate.config import FilterKind, GatewayConfig, RouteConfig
+from gate.config import FilterConfig, FilterKind, GatewayConfig, RouteConfig
 from gate.config_rules import join
 from gate.filters.builtin import BUILT
 
@@ -46,7 +46,9 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "routes.*.responses_over_chat",
     "routes.*.clocks.chars_per_second_min",
     "routes.*.recovery.loop_temperature_add",
-    "filters.*",
+    "filters.*.failure",
+    "filters.*.deadline_ms",
+    "filters.*.horizon_chars",
     "compat.buffered_error",
     "compat.tunnel_cut",
     "admin.key_env",
@@ -72,11 +74,14 @@ ALREADY_SO: Final[Mapping[str, tuple[object, ...]]] = types.MappingProxyType(
 def inactive(raw: Mapping[str, object]) -> tuple[str, ...]:
     """The paths that the file sets to something else than the default, and without effect so far.
 
-    Behind them, for each route that a model names, the built-in kinds in its list that are not
-    built, as ``routes.NAME.filters: KIND``. ``raw`` are tables that ``decode_config`` accepted.
+    Behind them the ``[filters.*]`` tables whose kind is not built, and, for each route that a model
+    names, the kinds in its list that are not, as ``routes.NAME.filters: KIND``. ``raw`` are tables
+    that ``decode_config`` accepted.
     """
     paths = [path for pattern in NOT_ACTIVE for path in _set_paths(pattern, raw)]
-    return (*paths, *_unbuilt_kinds(msgspec.convert(raw, GatewayConfig)))
+    config = msgspec.convert(raw, GatewayConfig)
+    tables = [join("filters", name) for name, table in config.filters.items() if _unbuilt(table)]
+    return (*paths, *tables, *_unbuilt_kinds(config))
 
 
 def blocked_routes(config: GatewayConfig) -> Mapping[str, str]:
@@ -88,9 +93,13 @@ def blocked_routes(config: GatewayConfig) -> Mapping[str, str]:
     for name, route in config.routes.items():
         for entry in route.filters:
             table = config.filters.get(entry)
-            if table is not None and table.gating and table.kind not in BUILT_KINDS:
+            if table is not None and table.gating and _unbuilt(table):
                 blocked.setdefault(name, entry)
     return types.MappingProxyType(blocked)
+
+
+def _unbuilt(table: FilterConfig) -> bool:
+    return table.kind not in BUILT_KINDS
 
 
 def _set_paths(pattern: str, raw: Mapping[str, object]) -> Iterator[str]:

@@ -8,7 +8,7 @@ is left out where the shape does not decode.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -39,6 +39,10 @@ from gate.config_rules import (
     url,
 )
 from gate.config_shape import shape_problems
+from gate.filters.pattern_sets import PATTERN_SETS
+from gate.regex import PatternInvalid, compile_patterns
+
+UNREPAIRABLE: Final = frozenset({"patterns", "repetition", "encoding"})
 
 
 def decode_config(raw: Mapping[str, object]) -> GatewayConfig:
@@ -168,6 +172,9 @@ def _filters(filters: Mapping[str, FilterConfig]) -> Iterator[Problem]:
         yield from token(path, name)
         if name in get_args(FilterKind) and name != table.kind:
             yield Problem(path, "is the name of a built-in kind, and the table is of another")
+        if table.action == "schema" and table.kind in UNREPAIRABLE:
+            reason = f"{table.kind} can't say what a repair would have to mend"
+            yield Problem(f"{path}.action", reason)
         if table.kind == "patterns":
             yield from _patterns(path, table)
         if table.kind == "webhook":
@@ -178,8 +185,12 @@ def _filters(filters: Mapping[str, FilterConfig]) -> Iterator[Problem]:
 def _patterns(path: str, table: FilterConfig) -> Iterator[Problem]:
     if bool(table.patterns) == bool(table.pattern_set):
         yield Problem(f"{path}.patterns", "needs either patterns or pattern_set")
-    for index, pattern in enumerate(table.patterns):
-        if not pattern:
-            yield Problem(f"{path}.patterns[{index}]", "must not be empty: it would match anywhere")
+    if table.patterns:
+        try:
+            compile_patterns(table.patterns)
+        except PatternInvalid as error:
+            which = "" if error.index is None else f"[{error.index}]"
+            yield Problem(f"{path}.patterns{which}", error.reason)
     if table.pattern_set:
-        yield from token(f"{path}.pattern_set", table.pattern_set)
+        noun = "pattern set"
+        yield from known_name(f"{path}.pattern_set", table.pattern_set, PATTERN_SETS, noun=noun)

@@ -56,7 +56,11 @@ class FailureKind(Enum):
     FAILED_FINISH = "failed_finish"  # a finish reason that says failure
     REPETITION = "repetition_loop"
     RESTARTED = "continuation_restarted"  # a continuation that began the answer anew
-    DENIED = "content_denied"  # by a filter whose route wants no further attempt
+    # What a filter does not let through, by what its table wants then:
+    DENIED_EXACT = "denied_exact"  # the same request again
+    DENIED_NEXT = "denied_next"  # another target
+    DENIED_CONTINUE = "denied_continue"  # to go on from before it
+    DENIED = "content_denied"  # no further attempt
     TOTAL = "total_timeout"
     STREAM_LIMIT = "stream_limit"
     HELD_LIMIT = "held_limit"

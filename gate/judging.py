@@ -7,7 +7,7 @@ frames, but for those before the resume point where another attempt may go on fr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -25,10 +25,17 @@ from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
 from gate.usage import Share, joined_usage
 
-__all__ = ["Judge", "Judged"]
+__all__ = ["Judge", "Judged", "Remark"]
 
 
 Judged: TypeAlias = tuple[list[Frame], Failure | None]
+
+
+class Remark(NamedTuple):
+    """What a filter has found that holds nothing back: its name, and a stable token."""
+
+    filter: str
+    code: str
 
 
 class Judge:
@@ -56,9 +63,9 @@ class Judge:
         self.resume: Resume | None = None  # after a failure: where another attempt may go on
         self.seam_kind: SeamKind | None = None  # of this attempt, once it is known
         self.notes: tuple[RepairNote, ...] = ()  # what a repair would have to say of this attempt
-        self.remarks: list[
-            str
-        ] = []  # what filters that hold nothing back have found; whoever tells of it clears it
+        # What filters that hold nothing back have found; whoever tells of it clears it.
+        self.remarks: list[Remark] = []
+        self.judged_by = ""  # the name of the filter that condemned this attempt
         self._hold = hold
         self._streams = streams
         self._let_go = False  # the cap was reached under over_cap = "release"
@@ -108,6 +115,7 @@ class Judge:
         self._goes_on = going_on
         self.seam_kind = None
         self.notes = ()
+        self.judged_by = ""
         if self._let_go:
             self._policy.let_go()
 
@@ -184,8 +192,9 @@ class Judge:
         failure = self._judge(frames, None) or self._judged(
             [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         )
-        notices = [each.notice for each in self._filters if isinstance(each, Noticing)]
-        self.remarks += filter(None, notices)
+        for each in self._filters:
+            if isinstance(each, Noticing) and each.notice:
+                self.remarks.append(Remark(each.name, each.notice))
         return ([], failure) if failure is not None else (self._release(self.tail.newest), None)
 
     def fail(self, failure: Failure) -> None:
@@ -258,7 +267,7 @@ class Judge:
         verdict = combine(gating, newest=self.tail.newest)
         if len(gating) < len(verdicts):
             self.remarks += [
-                said.code
+                Remark(each.name, said.code)
                 for each, said in verdicts
                 if isinstance(said, Violated) and not each.gating
             ]
@@ -269,6 +278,7 @@ class Judge:
         good = min(each.position for each in gating)
         self._passed = min(max(good, self.tail.released), self.tail.newest)
         self.notes = verdict.notes
+        self.judged_by = next(each.name for each, said in verdicts if said is verdict)
         return verdict.failure
 
     @property

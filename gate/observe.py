@@ -32,7 +32,7 @@ class What(Enum):
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record. `seconds` is a duration, or the moment on the exchange's clock where `what` is a beginning."""
+    """One record. `seconds` is a duration, or the moment on the exchange's clock where `what` is a beginning. `filter`: the name of the one that said `code`."""
 
     what: What
     exchange: str
@@ -43,6 +43,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int = 0
     seconds: float = 0.0
     count: int = 0
+    filter: str = ""
 
 
 Probe: TypeAlias = Callable[[Observation], None]

@@ -73,6 +73,10 @@ TABLE: Final[Mapping[FailureKind, Row]] = {
     FailureKind.OUTPUT_INVALID: _INVALID,
     FailureKind.OUTPUT_REJECTED: _FINAL,
     FailureKind.TOOL_INVALID: _INVALID,
+    # What a filter denies is never shown; once something of the answer was, it ends there.
+    FailureKind.DENIED_EXACT: Row((Step.SAME, Step.NEXT)),
+    FailureKind.DENIED_NEXT: Row((Step.FRESH,)),
+    FailureKind.DENIED_CONTINUE: Row((Step.CONTINUE_HELD,)),
     FailureKind.DENIED: _FINAL,
     FailureKind.TOTAL: _FINAL,
     FailureKind.STREAM_LIMIT: _FINAL,

@@ -7,7 +7,7 @@ a mock clock a delay of an hour costs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from mmap import mmap
@@ -23,6 +23,7 @@ from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import (
     ClocksConfig,
+    FilterConfig,
     HoldConfig,
     LimitsConfig,
     Prefill,
@@ -408,6 +409,7 @@ def gateway(
     blocked: str | None = None,
     prefill: Prefill = "none",
     filters: tuple[str, ...] = ("empty",),
+    tables: Mapping[str, FilterConfig] | None = None,
     structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
@@ -437,7 +439,7 @@ def gateway(
     share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
     budget = RetryBudget(share=share, floor=floor, now=0.0)
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, blocked)},
+        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, blocked, tables or {})},
         limits=limits,
         caller_write_seconds=caller_write_seconds,
         dispatch=Dispatch(

@@ -97,20 +97,15 @@ def _pools(config: GatewayConfig, upstreams: Mapping[str, _Upstream]) -> dict[st
         pools[model.alias] = Pool(
             alias=model.alias,
             route=route,
-            filters=_kinds(config, model),
+            filters=route.filters,
             targets=tuple(_targets(model, upstreams)),
             retries=RetryBudget(
                 share=budget.retry_budget_share, floor=budget.retry_budget_floor, now=now
             ),
             blocked=blocked.get(model.route),
+            tables=config.filters,
         )
     return pools
-
-
-def _kinds(config: GatewayConfig, model: ModelConfig) -> tuple[str, ...]:
-    """The kinds of a route's filters; a name without a table is a kind itself."""
-    names = config.routes[model.route].filters
-    return tuple(config.filters[name].kind if name in config.filters else name for name in names)
 
 
 def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Target]:

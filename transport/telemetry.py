@@ -24,10 +24,11 @@ _LEVELS: Final = {
     What.EXCHANGE_ENDED: "info",
     What.ATTEMPT_ENDED: "info",
     What.VIOLATION: "warning",
+    What.REMARK: "info",
     What.GIVE_UP: "warning",
     What.CRASHED: "error",
 }
-_FIELDS: Final = ("exchange", "attempt", "code", "provider", "framing", "status", "count")
+_FIELDS: Final = ("exchange", "attempt", "code", "provider", "framing", "status", "count", "filter")
 
 
 class LogSink:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from gate.config import StructuredOutput
+from gate.config import FilterConfig, FilterKind, StructuredOutput
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
+from gate.filters.encoding import EncodingFilter
+from gate.filters.patterns import PatternsFilter
+from gate.filters.refusal import RefusalFilter
+from gate.filters.repetition import RepetitionFilter
 from gate.filters.structured_output import structured_output
 from gate.filters.tool_calls import tool_calls
 from gate.ingress import ChatRequest
@@ -19,10 +24,15 @@ from gate.tool_rules import read_tool_rules
 
 __all__ = ["BUILT", "filter_context", "make_filters"]
 
+NO_TABLES: Final[Mapping[str, FilterConfig]] = types.MappingProxyType({})
 FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
 
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
+    "encoding": EncodingFilter,
+    "patterns": PatternsFilter,
+    "refusal": RefusalFilter,
+    "repetition": RepetitionFilter,
     "structured_output": structured_output,
     "tool_calls": tool_calls,
 }
@@ -40,7 +50,19 @@ def filter_context(
     return FilterContext(request.choices, asked, structured_output, tools)
 
 
-def make_filters(names: Sequence[str], context: FilterContext) -> list[Filter]:
-    """Fresh filters for one attempt, for those names of a route's list whose kind is built."""
-    made = [BUILT[name](context) for name in names if name in BUILT]
-    return [each for each in made if each is not None]
+def make_filters(
+    names: Sequence[str], context: FilterContext, tables: Mapping[str, FilterConfig] = NO_TABLES
+) -> list[Filter]:
+    """Fresh filters for one attempt, for those names of a route's list whose kind is built; a name without a table is a kind itself."""
+    made: list[Filter] = []
+    for name in names:
+        table = tables.get(name)
+        kind = name if table is None else table.kind
+        if kind in BUILT:
+            options = table or FilterConfig(kind=cast("FilterKind", kind))
+            each = BUILT[kind](msgspec.structs.replace(context, table=options))
+            if each is not None:
+                each.name = name
+                each.gating = each.gating and options.gating
+                made.append(each)
+    return made

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gate.config import StructuredOutput
+from gate.config import FilterConfig, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
@@ -21,9 +21,9 @@ __all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated",
 
 
 class FilterContext(msgspec.Struct, frozen=True):
-    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none.
+    """What a filter of one exchange knows of its request and route. `response_format`: the member's parsed value, None where there is none.
 
-    `tools`: what it says of tools, None where it says nothing; `schemas`: theirs, compiled where they were needed.
+    `tools`: what it says of tools, None where it says nothing; `schemas`: theirs, compiled where they were needed; `table`: the filter's own options.
     """
 
     choices: int
@@ -31,6 +31,7 @@ class FilterContext(msgspec.Struct, frozen=True):
     structured_output: StructuredOutput = "off"
     tools: ToolRules | None = None
     schemas: ToolSchemas = msgspec.field(default_factory=ToolSchemas)
+    table: FilterConfig = FilterConfig(kind="empty")
 
     def __repr__(self) -> str:
         return f"FilterContext({self.choices} choices, {self.structured_output})"
@@ -58,7 +59,7 @@ Verdict: TypeAlias = Passed | Violated
 
 
 class Filter(Protocol):
-    """A filter that computes, for one attempt. `name` is a stable token; `gating`: whether a release waits for it."""
+    """A filter that computes, for one attempt. `name` is a stable token, that of its table where it has one; `gating`: whether a release waits for it."""
 
     name: str
     gating: bool

@@ -148,10 +148,10 @@ def test_a_key_may_use_all_models_unless_it_says_otherwise() -> None:
     assert (key.requests_per_minute, key.tokens_per_minute, key.exchanges_max) == (600, 0, 50)
 
 
-def test_a_filter_gates_fails_closed_and_ends_in_an_error_by_default() -> None:
-    """The careful choice is the one that nobody has to write."""
+def test_a_filter_gates_fails_closed_and_acts_as_its_kind_does_by_default() -> None:
+    """The careful choice is the one that nobody has to write; a loop with a table recovers like one without."""
     table = FilterConfig(kind="patterns")
-    assert (table.action, table.gating, table.failure) == ("error", True, "closed")
+    assert (table.action, table.gating, table.failure) == (None, True, "closed")
     assert (table.deadline_ms, table.horizon_chars) == (500, 0)
 
 

@@ -38,7 +38,9 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.responses_over_chat",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
-        "filters.*",
+        "filters.*.failure",
+        "filters.*.deadline_ms",
+        "filters.*.horizon_chars",
         "compat.buffered_error",
         "compat.tunnel_cut",
         "admin.key_env",
@@ -51,7 +53,15 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty", "structured_output", "tool_calls"}) == BUILT_KINDS
+    assert sorted(BUILT_KINDS) == [
+        "empty",
+        "encoding",
+        "patterns",
+        "refusal",
+        "repetition",
+        "structured_output",
+        "tool_calls",
+    ]
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -101,7 +111,10 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             ("recovery", "loop_temperature_add", 0.2),
         )
     ),
-    ("filters.*", {"filters": {"f": {"kind": "refusal"}}}, "filters.f"),
+    *(
+        (f"filters.*.{key}", {"filters": {"f": {"kind": "empty", key: value}}}, f"filters.f.{key}")
+        for key, value in {"failure": "open", "deadline_ms": 9, "horizon_chars": 9}.items()
+    ),
     *(
         (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
         for table, key, value in (
@@ -190,21 +203,25 @@ def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
 
 
 def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
-    """The default list of the implicit route included; a route that no model names is silent."""
-    raw = tables(routes={"idle": {"filters": ["encoding"]}})
-    assert inactive(raw) == (
-        "routes.default.filters: repetition",
-        "routes.default.filters: encoding",
+    """Nothing of the default list is; a route that no model names is silent."""
+    routes = {"idle": {"filters": ["output_policy"]}}
+    assert inactive(tables(routes=routes)) == ()
+    assert inactive(tables(routes={**routes, "default": routes["idle"]})) == (
+        "routes.default.filters: output_policy",
     )
 
 
 def test_a_table_in_a_route_is_named_as_a_table_only() -> None:
     """Also where it sets up the built-in kind of its own name."""
     raw = tables(
-        routes={"default": {"filters": ["empty", "repetition", "f"]}},
-        filters={"repetition": {"kind": "repetition"}, "f": {"kind": "refusal"}},
+        routes={"default": {"filters": ["empty", "repetition", "output_policy", "f"]}},
+        filters={
+            "repetition": {"kind": "repetition", "chars_min": 99, "action": "error"},
+            "output_policy": {"kind": "output_policy"},
+            "f": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
+        },
     )
-    assert inactive(raw) == ("filters.repetition", "filters.f")
+    assert inactive(raw) == ("filters.output_policy", "filters.f")
 
 
 def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
@@ -212,15 +229,15 @@ def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
     config = decode_config(
         tables(
             routes={
-                "default": {"filters": ["empty", "watch", "no-secrets", "hook", "repetition"]},
+                "default": {"filters": ["empty", "watch", "policy", "hook", "repetition"]},
                 "free": {"filters": ["empty", "watch", "own-empty", "encoding"]},
             },
             filters={
-                "watch": {"kind": "refusal", "gating": False},
-                "no-secrets": {"kind": "patterns", "pattern_set": "secrets"},
+                "watch": {"kind": "webhook", "url": "http://127.0.0.1:1/see", "gating": False},
+                "policy": {"kind": "output_policy"},
                 "hook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
                 "own-empty": {"kind": "empty"},
             },
         )
     )
-    assert blocked_routes(config) == {"default": "no-secrets"}
+    assert blocked_routes(config) == {"default": "policy"}

@@ -278,12 +278,36 @@ def test_a_name_stands_once(table: str, other: dict[str, object], leaf: str) -> 
         (
             "f",
             {"kind": "patterns", "patterns": ["a", ""]},
-            ["filters.f.patterns[1]: must not be empty: it would match anywhere"],
+            ["filters.f.patterns[1]: matches the empty text, so it would match anywhere"],
         ),
         (
             "f",
-            {"kind": "patterns", "pattern_set": "My Set"},
-            [f"filters.f.pattern_set: {LABEL}"],
+            {"kind": "patterns", "pattern_set": "secret"},
+            [
+                "filters.f.pattern_set: unknown pattern set 'secret' (did you mean secrets?)",
+            ],
+        ),
+        (
+            "f",
+            {"kind": "patterns", "patterns": ["AKIA[0-9A-Z]{16}", "[a"]},
+            ["filters.f.patterns[1]: missing ]: [a"],
+        ),
+        (
+            "f",
+            {"kind": "patterns", "patterns": ["(?m)^a"]},
+            [
+                "filters.f.patterns[0]: the flag m is not known here: ^ and $ are the ends of the text",
+            ],
+        ),
+        (
+            "f",
+            {"kind": "patterns", "patterns": ["a"] * 257},
+            ["filters.f.patterns: more than 256 patterns"],
+        ),
+        (
+            "f",
+            {"kind": "repetition", "action": "schema"},
+            ["filters.f.action: repetition can't say what a repair would have to mend"],
         ),
         (
             "f",

@@ -11,7 +11,7 @@ from gate.continuable import Continuable
 from gate.events import Complete, Facts, Finish, FinishFact, Frame, Identity
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
-from gate.judging import Judge
+from gate.judging import Judge, Remark
 from gate.reader import ChatStreamReader
 
 BAD = Failure(FailureKind.CONTENT_FILTER)
@@ -348,3 +348,15 @@ def test_nothing_goes_on_behind_a_call_that_has_begun() -> None:
         took(judge, ROLE, A, held)
         judge.fail(Failure(FailureKind.CUT))
         assert (judge.resume is not None) is resumes
+
+
+def test_who_said_something_is_told_by_name() -> None:
+    """The filter that condemned the attempt, and the one that only saw it."""
+    judge = judging(Script("a", back=1), Script("b", bad_at=1), Script("c", bad_at=1, gating=False))
+    judge.take(ROLE, 0.0)
+    assert (judge.judged_by, judge.remarks) == ("", [])
+    _, failure = judge.take(A, 0.0)
+    assert failure == BAD
+    assert (judge.judged_by, judge.remarks) == ("b", [Remark("c", "c")])
+    judge.begin()
+    assert judge.judged_by == ""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gate.config import RecoveryConfig
 from gate.failure import Failure, FailureKind
+from gate.plan import DirectiveKind
 from gate.recovery import Attempted, GiveUp, Next, Situation, Why, decide, last_error
 
 NEVER = float("inf")
@@ -57,6 +58,13 @@ FINAL = {
 }
 ALL_ANSWERS = ("context_length", "content_filter", "auth", "not_found")
 
+# Denied by a filter, whose table says what to do then.
+DENIED = [
+    FailureKind.DENIED_EXACT,
+    FailureKind.DENIED_NEXT,
+    FailureKind.DENIED_CONTINUE,
+]
+
 
 def failed(
     target: int,
@@ -93,8 +101,29 @@ def reason_of(decision: Next | GiveUp) -> tuple[Why, int, str]:
 
 def test_every_kind_of_failure_stands_in_one_row() -> None:
     """A new kind has to be thought about here."""
-    rows = [*SAME_FIRST, *NEXT_FIRST, *ANSWERS, FailureKind.REFUSED, *FINAL]
+    rows = [*SAME_FIRST, *NEXT_FIRST, *ANSWERS, FailureKind.REFUSED, *DENIED, *FINAL]
     assert sorted(kind.value for kind in rows) == sorted(kind.value for kind in FailureKind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [
+        (FailureKind.DENIED_EXACT, (0, 1)),
+        (FailureKind.DENIED_NEXT, (1,)),
+        (FailureKind.DENIED_CONTINUE, None),
+    ],
+)
+def test_what_a_filter_denies_is_asked_for_again_as_its_table_says(
+    kind: FailureKind, targets: tuple[int, ...] | None
+) -> None:
+    """There is nothing to go on from here; and once something was released nobody is asked."""
+    decision = decide([failed(0, kind)], situation(0, 1))
+    if targets is None:
+        assert reason_of(decision) == (Why.TARGETS, 502, kind.value)
+    else:
+        assert isinstance(decision, Next)
+        assert (decision.targets, decision.directive) == (targets, DirectiveKind.EXACT)
+    assert isinstance(decide([failed(0, kind)], situation(0, 1, released=True)), GiveUp)
 
 
 # --- the first attempt ---------------------------------------------------------------------------

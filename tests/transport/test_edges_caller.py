@@ -475,7 +475,7 @@ async def test_a_reset_of_an_http_2_stream_lets_the_provider_go(tmp_path: Path, 
 
 async def test_a_caller_over_http_2_that_never_reads_on_is_left(tmp_path: Path) -> None:
     """Its window never grows, so not a byte is unacknowledged and the kernel sees nothing; its next stream is served."""
-    tables = "[server]\ncaller_write_seconds = 0.3"
+    tables = '[server]\ncaller_write_seconds = 0.3\n[routes.default]\nfilters = ["empty"]'
     chunk = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (
         b"word " * 50
     )

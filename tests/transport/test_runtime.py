@@ -52,8 +52,8 @@ targets = [{{ provider = "one", model = "healthy" }}]
 [routes.guarded]
 filters = ["empty", "no-keys"]
 [filters.no-keys]
-kind = "patterns"
-patterns = ["sk-.*"]
+kind = "webhook"
+url = "http://127.0.0.1:9/judge"
 """
 
 
@@ -94,10 +94,11 @@ async def test_an_alias_becomes_a_pool_of_the_targets_that_can_be_used(tmp_path:
 
 
 async def test_a_route_with_a_gating_filter_that_is_not_built_is_blocked(tmp_path: Path) -> None:
-    """Its filters are known by their kinds; without the gate nothing may pass."""
+    """Its filters are known by name, with the options of those that have a table; without the gate nothing may pass."""
     async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
         pool = gateway.pools["guarded"]
-    assert pool.filters == ("empty", "patterns")
+    assert pool.filters == ("empty", "no-keys")
+    assert pool.tables["no-keys"].url == "http://127.0.0.1:9/judge"
     assert pool.blocked is not None
 
 

@@ -50,8 +50,11 @@ FLOODED: Final = """
 [[providers]]
 name = "flood"
 base_url = "{url}"
+[routes.flood]
+filters = ["empty"]  # a flood is a loop
 [[models]]
 alias = "flood"
+route = "flood"
 targets = [{{ provider = "flood", model = "flood" }}]
 """
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import cast, get_args
 
-from gate.config import FilterKind
+from gate.config import FilterConfig, FilterKind
 from gate.events import Facts, Frame, TextDelta
 from gate.filters.builtin import BUILT, FORMAT_BYTES_MAX, filter_context, make_filters
 from gate.filters.contract import FilterContext, Passed, Violated
@@ -24,9 +24,10 @@ def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
 def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
     """Under the filter's own, stable name."""
     assert set(get_args(FilterKind)) >= BUILT.keys()
-    context = FilterContext(1, {"type": "json_object"}, "repair")
     for kind, build in BUILT.items():
-        made = build(context)
+        table = FilterConfig(kind=cast("FilterKind", kind), patterns=("a",))
+        rules = ToolRules(required=True)
+        made = build(FilterContext(1, {"type": "json_object"}, "repair", rules, table=table))
         assert made is not None
         assert made.name == kind
         assert is_stable_token(kind)
@@ -64,6 +65,31 @@ def test_filters_know_how_many_choices_were_asked_for() -> None:
     (judge,) = make_filters(["empty"], FilterContext(2))
     judge.observe([Frame(b"{}", (TextDelta(0, "hello"),), 2)], 0)
     assert isinstance(judge.finish(1, Facts()), Violated)
+
+
+def test_a_filter_has_the_name_and_the_options_of_its_table() -> None:
+    """Two of one kind, one of which only observes; a name without a table is its kind with its own defaults."""
+    tables = {
+        "short-loops": FilterConfig(kind="repetition", chars_min=40, repeats_min=2),
+        "watch": FilterConfig(kind="empty", gating=False),
+        "hook": FilterConfig(kind="webhook", url="http://127.0.0.1:1"),
+    }
+    names = ["repetition", "short-loops", "watch", "hook"]
+    made = make_filters(names, FilterContext(1), tables)
+    assert [(each.name, each.gating) for each in made] == [
+        ("repetition", True),
+        ("short-loops", True),
+        ("watch", False),
+    ]
+    loop = [Frame(b"{}", (TextDelta(0, "la " * 20),), 2, whole=True)]
+    assert [isinstance(each.observe(loop, 0), Violated) for each in made] == [False, True, False]
+
+
+def test_a_table_does_not_make_an_observer_gate() -> None:
+    """What a route only checks stays a check."""
+    context = FilterContext(1, {"type": "json_object"}, "check")
+    tables = {"format": FilterConfig(kind="structured_output")}
+    assert [each.gating for each in make_filters(["format"], context, tables)] == [False]
 
 
 def test_a_filter_that_the_request_gives_nothing_to_judge_is_not_made() -> None:

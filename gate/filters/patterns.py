@@ -1,0 +1,172 @@
+r"""`patterns`: nothing that matches a pattern passes, not one byte of it, in one choice's text, reasoning, refusal or tool arguments.
+
+Of each channel the longest end is kept that a match may begin with, and held: as a rule nothing. A match in it and in what follows is the violation; a pattern that looks ahead
+(`$`, `\b`) is decided by what follows, at the latest at the end of the answer. `^` is the beginning of a channel, also where another attempt went on with it.
+
+Tool arguments are judged as they are written, in JSON.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+from gate.events import Event, Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
+from gate.failure import FailureKind
+from gate.filters.action import failure_for
+from gate.filters.contract import FilterContext, Passed, Verdict, Violated
+from gate.filters.pattern_sets import PATTERN_SETS
+from gate.regex import Patterns, compile_patterns
+
+__all__ = ["PatternsFilter"]
+
+CODE: Final = "pattern_match"
+CHANNELS_MAX: Final = 512  # beyond it those go in which no match may have begun
+OBSERVED_BYTES_MAX: Final = (
+    65_536  # an observer holds nothing, so nothing else bounds what it keeps
+)
+# While more than so much is open it is looked at only when it has grown by a share, so that the work stays linear.
+OFTEN_BYTES_MAX: Final = 4096
+GROWTH_SHARE: Final = 8
+
+
+class PatternsFilter:
+    """Judges one attempt by the patterns of its table."""
+
+    name = "patterns"
+    gating = True
+
+    def __init__(self, context: FilterContext) -> None:
+        table = context.table
+        self._patterns = compile_patterns(table.patterns or PATTERN_SETS[table.pattern_set])
+        self._failure = failure_for(table.action, own=FailureKind.DENIED, code=CODE)
+        self._channels: dict[Hashable, _Channel] = {}
+        self._channels_max = CHANNELS_MAX
+        self._passed = -1
+        self._over = False
+
+    def prime(self, text: str) -> None:
+        channel = self._channel((TextDelta, 0))
+        channel.add(text, 0)
+        channel.look(self._patterns, ended=False)
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        if self._over:
+            return Passed(position + len(frames))
+        if self._passed < 0:
+            self._passed = position
+        touched: dict[Hashable, _Channel] = {}
+        for at, frame in enumerate(frames, position):
+            for event in frame.events:
+                key, text = _read(event)
+                if text:
+                    channel = touched[key] = self._channel(key)
+                    channel.add(text, at)
+        for channel in touched.values():
+            if channel.due:
+                place = channel.look(self._patterns, ended=False)
+                if place is not None:
+                    return self._violated(place)
+                if not self.gating:
+                    channel.forget(OBSERVED_BYTES_MAX)
+        held = [channel.held for channel in self._channels.values() if channel.open]
+        self._passed = max(self._passed, min(held, default=position + len(frames)))
+        return Passed(self._passed)
+
+    def finish(self, position: int, facts: Facts) -> Verdict:
+        for channel in () if self._over else self._channels.values():
+            place = channel.look(self._patterns, ended=True)
+            if place is not None:
+                return self._violated(place)
+        return Passed(position)
+
+    def _violated(self, place: int) -> Violated:
+        self._over = True
+        return Violated(place, CODE, self._failure)
+
+    def _channel(self, key: Hashable) -> _Channel:
+        channel = self._channels.get(key)
+        if channel is None:
+            if len(self._channels) >= self._channels_max:
+                self._channels = {key: each for key, each in self._channels.items() if each.open}
+                self._channels_max = max(CHANNELS_MAX, 2 * len(self._channels))
+            channel = self._channels[key] = _Channel()
+        return channel
+
+
+class _Channel:
+    """The end of one channel that a match may begin with, behind the last character that can't."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._before = 0  # bytes of `_text` that no match begins in: they are looked back at
+        self._fresh: list[bytes] = []
+        self._size = 0  # bytes of both
+        self._due_at = 0
+        # Per event: the bytes up to its end, and its frame.
+        self._ends, self._places = array("q"), array("q")
+
+    @property
+    def open(self) -> bool:
+        """Something is kept that is held."""
+        return self._size > self._before
+
+    @property
+    def held(self) -> int:
+        """The frame where that begins."""
+        return self._places[bisect_right(self._ends, self._before)]
+
+    @property
+    def due(self) -> bool:
+        return self._size >= self._due_at
+
+    def add(self, text: str, place: int) -> None:
+        data = text.encode()
+        self._size += len(data)
+        self._fresh.append(data)
+        self._ends.append(self._size)
+        self._places.append(place)
+
+    def look(self, patterns: Patterns, *, ended: bool) -> int | None:
+        """The frame where a match begins, or None; then what can't be one is forgotten."""
+        text = self._text = self._text + b"".join(self._fresh)
+        self._fresh.clear()
+        found = patterns.match(text, self._before, ended=ended)
+        if found is not None:
+            return self._places[bisect_right(self._ends, found)]
+        self._keep_from(patterns.open_from(text, self._before))
+        kept = self._size - self._before
+        self._due_at = self._size + (kept // GROWTH_SHARE if kept > OFTEN_BYTES_MAX else 1)
+        return None
+
+    def forget(self, bytes_max: int) -> None:
+        """Keeps no more than so much."""
+        if self._size > bytes_max:
+            self._keep_from(self._size - bytes_max)
+
+    def _keep_from(self, start: int) -> None:
+        """Nothing begins before `start` any more; one character before it stays, to be looked back at."""
+        cut = start
+        while cut > 0:
+            cut -= 1
+            if self._text[cut] & 0xC0 != 0x80:  # the first byte of a character
+                break
+        self._text = self._text[cut:]
+        self._size -= cut
+        self._before = start - cut
+        gone = bisect_right(self._ends, cut)
+        self._places = self._places[gone:]
+        self._ends = array("q", [end - cut for end in self._ends[gone:]])
+
+
+def _read(event: Event) -> tuple[Hashable, str]:
+    """The channel of an event, and what it adds there."""
+    match event:
+        case TextDelta() | ReasoningDelta() | RefusalDelta():
+            return (type(event), event.choice), event.text
+        case ToolDelta():
+            return (ToolDelta, event.choice, event.index), event.arguments or ""
+        case _:
+            return None, ""
