@@ -307,6 +307,7 @@ def _inner_actors(
         held_bytes_max=exchange.limits.held_bytes_max,
         choices=request.choices,
         reasoning_field=pool.route.reasoning_field,
+        think_tags=pool.route.think_tags,
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
         make_filters=lambda: make_filters(pool.filters, context),

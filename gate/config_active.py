@@ -42,7 +42,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "models[].targets[].weight",
     "models[].targets[].context_tokens",
     "routes.*.output_policy",
-    "routes.*.think_tags",
     "routes.*.responses_over_chat",
     "routes.*.hold.pings_commit",
     "routes.*.clocks.chars_per_second_min",

@@ -19,6 +19,7 @@ from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, Noticing, Passed, Primed, Verdict, Violated, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
+from gate.mending_think import ThinkTags
 from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
@@ -46,6 +47,7 @@ class Judge:
         held_bytes_max: int,
         choices: int = 1,
         reasoning_field: str = "reasoning_content",
+        think_tags: bool = False,
         continuable: Continuable | None = None,
         seam_chars: int = 64,
         make_filters: Callable[[], Sequence[Filter]],
@@ -64,6 +66,7 @@ class Judge:
         self._held_bytes_max = held_bytes_max
         self._choices = choices
         self._reasoning_field = reasoning_field
+        self._think_tags = think_tags
         self._seam_chars = seam_chars
         self._make_filters = make_filters
         self._transcript = Transcript(continuable.stops) if continuable is not None else None
@@ -79,7 +82,7 @@ class Judge:
     @property
     def ledger_bytes(self) -> int:
         """Everything that is kept."""
-        kept = self.tail.ledger_bytes
+        kept = self.tail.ledger_bytes + self._mender.ledger_bytes
         if self._transcript is not None:
             kept += self._transcript.ledger_bytes
         if self._seam is not None:
@@ -90,10 +93,12 @@ class Judge:
 
     def _begin(self, *, going_on: bool = False) -> None:
         released = self.tail.released
+        before = self.resume.text if going_on and self.resume is not None else ""
         self._mender = ChatMender(
             choices=self._choices,
             reasoning_field=self._reasoning_field,
             roles=frozenset({0}) if going_on else frozenset(),
+            tags=ThinkTags(self._reasoning_field, before=before) if self._think_tags else None,
         )
         self._filters = self._make_filters()
         self._passed = released
@@ -272,8 +277,10 @@ class Judge:
     @property
     def _over(self) -> bool:
         """More is held than may be."""
-        seam = self._seam.held_bytes if self._seam is not None else 0
-        return self.tail.held_bytes + seam > self._held_bytes_max
+        held = self.tail.held_bytes + self._mender.held_bytes
+        if self._seam is not None:
+            held += self._seam.held_bytes
+        return held > self._held_bytes_max
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""

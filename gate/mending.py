@@ -5,6 +5,7 @@
     3. names       reasoning goes under the name that the route writes
     4. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
     5. role        the first frame of a choice says its role, once
+    6. think tags  where the route wants it: `gate.mending_think`
 
 Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (names, facts and role by
 splicing, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
@@ -31,6 +32,7 @@ from gate.events import (
     UsageReport,
 )
 from gate.loose_json import encoded, integer, items, paired, tolerant_object
+from gate.mending_think import ThinkTags
 from gate.openai import decode_object, finish_reason
 from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
 from gate.usage import merge_usage
@@ -59,7 +61,7 @@ Edit = tuple[int, int, bytes]
 
 
 class ChatMender:
-    """Mends one attempt's frames in order, and keeps its closing facts and its identity. `roles`: choices whose role was said before it."""
+    """Mends one attempt's frames in order, and keeps its closing facts and its identity. `roles`: choices whose role was said before it; `tags`: its step for think tags."""
 
     def __init__(
         self,
@@ -67,7 +69,9 @@ class ChatMender:
         choices: int = CHOICES_MAX,
         reasoning_field: str = "reasoning_content",
         roles: frozenset[int] = frozenset(),
+        tags: ThinkTags | None = None,
     ) -> None:
+        self._tags = tags
         self._choices = choices
         self.identity: Identity | None = None
         self._reasoning_field = reasoning_field
@@ -90,7 +94,17 @@ class ChatMender:
                 mended.append(self._note_whole(frame))
             else:
                 mended += self._mend(frame)
-        return mended
+        return mended if self._tags is None else self._tags.feed(mended)
+
+    @property
+    def held_bytes(self) -> int:
+        """Raw bytes of the frames that a step holds."""
+        return self._tags.held_bytes if self._tags is not None else 0
+
+    @property
+    def ledger_bytes(self) -> int:
+        """What is held costs so much."""
+        return self._tags.ledger_bytes if self._tags is not None else 0
 
     @property
     def usage(self) -> bytes:
@@ -101,6 +115,8 @@ class ChatMender:
         """The frames that were still held, and the facts of a complete attempt."""
         alone, self._halves = self._halves, {}
         frames = self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
+        if self._tags is not None:
+            frames += self._tags.finish()
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
         # A choice that nobody asked for has no ending of its own to tell.

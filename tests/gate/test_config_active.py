@@ -34,7 +34,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
         "routes.*.output_policy",
-        "routes.*.think_tags",
         "routes.*.responses_over_chat",
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
@@ -87,7 +86,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
         )
         for key, value in {
             "output_policy": "strict",
-            "think_tags": True,
             "responses_over_chat": True,
         }.items()
     ),
