@@ -196,11 +196,12 @@ class ChatJson:
         """A provider's own object: the identity put in, finish reasons as OpenAI spells them."""
         start = self._start
         body = Identify(start.id, start.created, start.shape.model).patch(whole.data)
+        reasons = {fact.choice: fact.reason for fact in facts.finishes}
         if not any(
-            isinstance(event, Finish) and event.said != event.reason for event in whole.events
+            isinstance(event, Finish) and event.said != reasons.get(event.choice, event.reason)
+            for event in whole.events
         ):
             return body
-        reasons = {fact.choice: fact.reason for fact in facts.finishes}
         value = tolerant_object(body) or {}
         choices = [choice for choice in value.get("choices") or () if isinstance(choice, dict)]
         for number, choice in enumerate(choices):

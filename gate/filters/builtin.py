@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from gate.config import StructuredOutput
+from gate.config import OutputPolicy, StructuredOutput
+from gate.dialects import CEILINGS
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
 from gate.filters.structured_output import structured_output
@@ -18,6 +19,9 @@ from gate.splice import Body
 __all__ = ["BUILT", "filter_context", "make_filters"]
 
 FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
+MEMBER_BYTES_MAX: Final = 4_096  # of any other member; more is nothing that we know
+ENDPOINT: Final = "/v1/chat/completions"
+_TOOLS: Final = frozenset({"tools", "functions"})
 
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
@@ -26,14 +30,33 @@ BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
 
 
 def filter_context(
-    body: Body, request: ChatRequest, *, structured_output: StructuredOutput
+    body: Body,
+    request: ChatRequest,
+    *,
+    structured_output: StructuredOutput,
+    output_policy: OutputPolicy = "off",
 ) -> FilterContext:
     """What the filters know of a request, under its route's level. A format too large to be judged by still means that the answer has to be JSON."""
     found = [member for member in request.members if member.key == "response_format"]
     asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
     if asked is msgspec.UNSET:
         asked = {"type": "json_schema"}
-    return FilterContext(request.choices, asked, structured_output)
+    members = {member.key: member for member in request.members}
+    values = {
+        name: member_value(body, members[name], bytes_max=MEMBER_BYTES_MAX)
+        for name in ("tool_choice", *CEILINGS[ENDPOINT])
+        if name in members
+    }
+    told = [values.get(name) for name in CEILINGS[ENDPOINT]]
+    return FilterContext(
+        request.choices,
+        asked,
+        structured_output,
+        output_policy,
+        may_call=not members.keys().isdisjoint(_TOOLS),
+        tool_choice=values.get("tool_choice"),
+        ceiling=min((each for each in told if type(each) is int and each > 0), default=0),
+    )
 
 
 def make_filters(names: Sequence[str], context: FilterContext) -> list[Filter]:

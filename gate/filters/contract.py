@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gate.config import StructuredOutput
+from gate.config import OutputPolicy, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
@@ -20,11 +20,18 @@ __all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated",
 
 
 class FilterContext(msgspec.Struct, frozen=True):
-    """What the filters of one exchange know of its request and route. `response_format`: the member's parsed value, None where there is none."""
+    """What the filters of one exchange know of its request and route. `response_format`, `tool_choice`: the member's parsed value, None where there is none.
+
+    `may_call`: the request brings tools; `ceiling`: the tokens that it allows for each choice, 0 where it does not say.
+    """
 
     choices: int
     response_format: object = None
     structured_output: StructuredOutput = "off"
+    output_policy: OutputPolicy = "off"
+    may_call: bool = False
+    tool_choice: object = None
+    ceiling: int = 0
 
     def __repr__(self) -> str:
         return f"FilterContext({self.choices} choices, {self.structured_output})"

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import trio
 
 from gate.observe import Outcome
 from tests.doubles import (
+    DONE,
+    JSON,
+    ROLE,
     Answer,
+    Read,
     RecordingCaller,
     ScriptedProvider,
+    delta,
     gateway,
     healthy,
     left_behind,
     request,
+    says,
     supervise,
+    text,
+    whole,
 )
 
 
@@ -59,3 +68,51 @@ async def test_an_answer_that_never_got_beyond_thinking_is_none(
     outcome, caller = await played([healthy("<think>Hm.")], [healthy("Yes.")], think_tags=True)
     assert (outcome.attempts, caller.text) == (2, "Yes.")
     assert "Hm." not in caller.received.decode()
+
+
+# --- answers to a request with a format ------------------------------------------------------------
+
+NAMES = ("empty", "structured_output")
+FORMAT = {"type": "json_object"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_in_a_fence_leaves_without_it(stream: bool) -> None:
+    """Without another attempt."""
+    body = request(stream=stream, response_format=FORMAT)
+    outcome, caller = await played(
+        [healthy("``", "`json\n", '{"a": "`', '``"}', "\n```")], body=body, filters=NAMES
+    )
+    assert outcome.attempts == 1
+    received = caller.received.decode()
+    said = caller.text if stream else json.loads(received)["choices"][0]["message"]["content"]
+    assert said == '{"a": "```"}'
+
+
+async def test_an_answer_that_can_not_become_json_is_not_waited_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its attempt ends with the word that makes it so."""
+    began = trio.current_time()
+    prose = healthy("Sure! ", *["Here it is. "] * 20, every=1.0)
+    outcome, caller = await played(
+        [prose, healthy("{}")], body=request(response_format=FORMAT), filters=NAMES
+    )
+    assert (outcome.attempts, caller.text) == (2, "{}")
+    assert trio.current_time() - began < 5
+
+
+@pytest.mark.parametrize("answer", [
+    says(ROLE, text('{"a'), delta({}, finish="stop", usage={"completion_tokens": 5}), DONE),
+    Answer([Read(json.dumps({**json.loads(whole('{"a')), "usage": {"completion_tokens": 5}}).encode())], headers=JSON),
+])  # fmt: skip
+@pytest.mark.parametrize("stream", [True, False])
+async def test_json_that_was_cut_at_the_ceiling_ends_with_length(
+    answer: Answer, stream: bool
+) -> None:
+    """It is the answer, whatever the provider called its end."""
+    body = request(stream=stream, response_format=FORMAT, max_tokens=5)
+    outcome, caller = await played([answer], body=body, filters=NAMES)
+    assert outcome.attempts == 1
+    assert '"finish_reason":"length"' in caller.received.decode()
+    assert '"stop"' not in caller.received.decode()

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from gate.config import HoldConfig
 from gate.continuable import Continuable
-from gate.events import Complete, Facts, Frame, ReasoningDelta
+from gate.events import Complete, Facts, Finish, Frame, ReasoningDelta
 from gate.failure import Failure, FailureKind
-from gate.filters.contract import Passed, Verdict
+from gate.filters.builtin import make_filters
+from gate.filters.contract import FilterContext, Passed, Verdict
 from gate.judging import Judge
+from gate.mending_format import format_mender
 from gate.reader import ChatStreamReader
 from gate.seam import SeamKind
 from gate.transcript import text_of
@@ -113,3 +115,61 @@ def test_a_continuation_of_words_about_tags_keeps_them() -> None:
     frames, failure = judging.judge.finish(Complete())
     assert failure is None
     assert text_of(frames[-1]).endswith("</think>.")
+
+
+# --- an answer to a request with a format ----------------------------------------------------------
+
+
+NAMES = ("empty", "structured_output")
+
+
+def formatted(*frames: Frame, ceiling: int = 0) -> tuple[Judge, list[Frame], Failure | None]:
+    """What becomes of an answer that has to be a JSON object."""
+    context = FilterContext(1, {"type": "json_object"}, "repair", ceiling=ceiling)
+    judge = Judge(
+        HoldConfig(),
+        streams=True,
+        held_bytes_max=1 << 16,
+        format_mender=format_mender(NAMES, context, "reasoning_content"),
+        make_filters=lambda: make_filters(NAMES, context),
+    )
+    assert judge.take(list(frames), 0.0) == ([], None)
+    released, failure = judge.finish(Complete((Finish(0, "stop", ""),)))
+    return judge, released, failure
+
+
+def test_an_answer_in_a_fence_is_judged_without_it() -> None:
+    """By fresh filters; positions are those of the frames that leave, and operators are told."""
+    judge, released, failure = formatted(*said("```json\\n", "{", "}", "\\n```"))
+    assert failure is None
+    assert [text_of(frame) for frame in released] == ["", "{", "}"]  # the first says the role
+    assert (judge.tail.released, judge.remarks) == (3, ["format_unwrapped"])
+
+
+def test_json_that_was_thought_is_an_answer() -> None:
+    """Not an empty one."""
+    payload = (
+        b'data: {"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"{}"}}]}\n\n'
+    )
+    frames = ChatStreamReader(choices=1, event_bytes_max=1 << 16).feed(payload).frames
+    judge, released, failure = formatted(*frames)
+    assert (text_of(released[0]), failure) == ("{}", None)
+    assert judge.remarks == ["format_promoted"]
+
+
+def test_what_does_not_fit_without_its_fence_is_a_violation_all_the_same() -> None:
+    """Of what is left of it."""
+    judge, released, failure = formatted(*said("```", "[1]", "```"))
+    assert released == []
+    assert failure == Failure(FailureKind.OUTPUT_INVALID, verdict="schema_mismatch")
+    assert judge.notes[0].excerpt == "[1]"
+
+
+def test_an_answer_that_was_cut_at_the_ceiling_leaves_as_it_is() -> None:
+    """Its finish says so."""
+    usage = b'data: {"choices":[],"usage":{"completion_tokens":5}}\n\n'
+    frames = ChatStreamReader(choices=1, event_bytes_max=1 << 16).feed(usage).frames
+    judge, released, failure = formatted(*said("{"), *frames, ceiling=5)
+    assert (text_of(released[0]), failure) == ("{", None)
+    assert judge.facts is not None
+    assert [fact.reason for fact in judge.facts.finishes] == ["length"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import json
+from typing import Any, get_args
+
+import pytest
 
 from gate.config import FilterKind
 from gate.events import Facts, Frame, TextDelta
-from gate.filters.builtin import BUILT, make_filters
+from gate.filters.builtin import BUILT, filter_context, make_filters
 from gate.filters.contract import FilterContext, Passed, Violated
+from gate.ingress import read_chat_request
 from gate.refs import is_stable_token
 
 
@@ -51,3 +55,48 @@ def test_a_filter_that_the_request_gives_nothing_to_judge_is_not_made() -> None:
     assert [each.name for each in make_filters(["structured_output", "empty"], context)] == [
         "empty"
     ]
+
+
+def context(**members: Any) -> FilterContext:
+    """What filters know of a request with these members."""
+    value = {"model": "m", "messages": [{"role": "user", "content": "x"}], **members}
+    body = json.dumps(value).encode()
+    request = read_chat_request(body, depth_max=64)
+    return filter_context(body, request, structured_output="reject", output_policy="strict")
+
+
+def test_filters_know_what_the_request_asks_for() -> None:
+    """And what its route says."""
+    asked = {"type": "json_object"}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert context() == FilterContext(1, None, "reject", "strict")
+    assert context(n=2, response_format=asked).response_format == asked
+    assert context(n=2).choices == 2
+    assert context(tools=tools).may_call
+    assert context(tools=tools, tool_choice="required").tool_choice == "required"
+    large = {"type": "json_schema", "x": "x" * 600_000}
+    assert context(response_format=large).response_format == {"type": "json_schema"}
+
+
+def test_what_filters_know_shows_no_schema() -> None:
+    """By itself."""
+    known = FilterContext(2, {"secret": 1}, "check", tool_choice="secret")
+    assert repr(known) == "FilterContext(2 choices, check)"
+
+
+@pytest.mark.parametrize(
+    ("members", "ceiling"),
+    [
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ({"max_tokens": None, "max_completion_tokens": 5}, 5),
+        ({"max_tokens": 0}, 0),
+        ({"max_tokens": True}, 0),
+        ({"max_tokens": "7"}, 0),
+    ],
+)
+def test_the_ceiling_is_the_lowest_that_the_request_names(
+    members: dict[str, object], ceiling: int
+) -> None:
+    """Nothing that is no number is one."""
+    assert context(**members).ceiling == ceiling
