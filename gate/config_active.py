@@ -41,7 +41,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "providers[].idempotency_header",
     "models[].targets[].weight",
     "models[].targets[].context_tokens",
-    "routes.*.output_policy",
     "routes.*.responses_over_chat",
     "routes.*.hold.pings_commit",
     "routes.*.clocks.chars_per_second_min",

@@ -23,7 +23,7 @@ from gate.events import AudioDelta, Frame, ReasoningDelta, RefusalDelta, TextDel
 from gate.evidence import FRAME_OVERHEAD_BYTES
 from gate.mending_text import text_by_choice, with_words
 
-__all__ = ["ThinkTags"]
+__all__ = ["Kind", "TagReader", "ThinkTags"]
 
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
@@ -33,7 +33,7 @@ _TAG: Final = re.compile("</?think>")
 _OTHERS: Final = (ToolDelta, RefusalDelta, AudioDelta)
 
 
-class _Kind(Enum):
+class Kind(Enum):
     """What becomes of a character."""
 
     TEXT = "text"
@@ -52,10 +52,10 @@ class _Place(Enum):
     DONE = "done"  # nothing is looked at any more
 
 
-_Runs: TypeAlias = Iterator[tuple[_Kind, int]]
+_Runs: TypeAlias = Iterator[tuple[Kind, int]]
 
 
-class _Reader:
+class TagReader:
     """One choice: its text in, and out, for every character in order, what becomes of it. `begun`: an attempt before this one has said the text `before`."""
 
     def __init__(self, before: str = "") -> None:
@@ -70,6 +70,11 @@ class _Reader:
             _Place.ANSWER: self._answer,
             _Place.DONE: self._done,
         }
+
+    @property
+    def undecided(self) -> int:
+        """How many characters at the end of what was fed may still be part of a tag."""
+        return len(self._rest)
 
     def plain(self, text: str) -> bool:
         """Whether `text` is answer text and nothing else, at a glance."""
@@ -89,9 +94,9 @@ class _Reader:
     def finish(self) -> _Runs:
         """No more comes."""
         thinking = self._place in {_Place.THOUGHT, _Place.THINKING}
-        yield from self._take(_Kind.REASONING if thinking else _Kind.TEXT, len(self._rest))
+        yield from self._take(Kind.REASONING if thinking else Kind.TEXT, len(self._rest))
 
-    def _take(self, kind: _Kind, count: int) -> _Runs:
+    def _take(self, kind: Kind, count: int) -> _Runs:
         if count:
             self._rest = self._rest[count:]
             yield kind, count
@@ -102,16 +107,16 @@ class _Reader:
         if spaces > SPACES_MAX:
             self._place = _Place.ANSWER
         elif rest.startswith(OPEN):
-            yield from self._take(_Kind.GONE, spaces + len(OPEN))
+            yield from self._take(Kind.GONE, spaces + len(OPEN))
             self._place = _Place.THOUGHT
         elif rest.startswith(CLOSE) and not self._begun:
-            yield from self._take(_Kind.GONE, spaces + len(CLOSE))
+            yield from self._take(Kind.GONE, spaces + len(CLOSE))
             self._place = _Place.BEHIND
         elif not _may_be_tag(rest):
             self._place = _Place.ANSWER
 
     def _thought(self) -> _Runs:
-        yield from self._take(_Kind.GONE, _leading(self._rest))
+        yield from self._take(Kind.GONE, _leading(self._rest))
         if self._rest:
             self._place = _Place.THINKING
 
@@ -121,33 +126,33 @@ class _Reader:
         if not closed:
             end = len(self._rest) - _half_a_tag(self._rest, CLOSE)
         spaces = min(_trailing(self._rest[:end]), SPACES_MAX)
-        yield from self._take(_Kind.REASONING, end - spaces)
+        yield from self._take(Kind.REASONING, end - spaces)
         if closed:
-            yield from self._take(_Kind.GONE, spaces + len(CLOSE))
+            yield from self._take(Kind.GONE, spaces + len(CLOSE))
             self._place = _Place.BEHIND
 
     def _behind(self) -> _Runs:
-        yield from self._take(_Kind.GONE, _leading(self._rest))
+        yield from self._take(Kind.GONE, _leading(self._rest))
         if self._rest.startswith(OPEN):
-            yield from self._take(_Kind.GONE, len(OPEN))
+            yield from self._take(Kind.GONE, len(OPEN))
             self._place = _Place.THOUGHT
         elif self._rest.startswith(CLOSE):
-            yield from self._take(_Kind.GONE, len(CLOSE))
+            yield from self._take(Kind.GONE, len(CLOSE))
         elif not _may_be_tag(self._rest):
             self._place = _Place.ANSWER
 
     def _answer(self) -> _Runs:
         while (found := _TAG.search(self._rest)) is not None:
-            yield from self._take(_Kind.TEXT, found.start())
+            yield from self._take(Kind.TEXT, found.start())
             if found[0] == OPEN:
                 self._place = _Place.DONE
                 return
-            yield from self._take(_Kind.GONE, len(CLOSE))
+            yield from self._take(Kind.GONE, len(CLOSE))
         half = max(_half_a_tag(self._rest, OPEN), _half_a_tag(self._rest, CLOSE))
-        yield from self._take(_Kind.TEXT, len(self._rest) - half)
+        yield from self._take(Kind.TEXT, len(self._rest) - half)
 
     def _done(self) -> _Runs:
-        yield from self._take(_Kind.TEXT, len(self._rest))
+        yield from self._take(Kind.TEXT, len(self._rest))
 
 
 class _Said:
@@ -158,18 +163,18 @@ class _Said:
         self.left = len(text)
         self.touched = False
         self._text = text
-        self._parts: dict[_Kind, list[str]] = {kind: [] for kind in _Kind}
+        self._parts: dict[Kind, list[str]] = {kind: [] for kind in Kind}
 
-    def take(self, kind: _Kind, count: int) -> int:
+    def take(self, kind: Kind, count: int) -> int:
         """The next `count` characters are of this kind; how many of them are not of this frame."""
         at = len(self._text) - self.left
         here = min(count, self.left)
         self._parts[kind].append(self._text[at : at + here])
         self.left -= here
-        self.touched |= kind is not _Kind.TEXT
+        self.touched |= kind is not Kind.TEXT
         return count - here
 
-    def of(self, kind: _Kind) -> str:
+    def of(self, kind: Kind) -> str:
         return "".join(self._parts[kind])
 
 
@@ -179,7 +184,7 @@ class ThinkTags:
     def __init__(self, reasoning_field: str, *, before: str = "") -> None:
         self.held_bytes = 0
         self._reasoning_field = reasoning_field
-        self._readers = {0: _Reader(before)}
+        self._readers = {0: TagReader(before)}
         self._held: deque[tuple[Frame, Sequence[_Said]]] = deque()
         self._open: dict[int, deque[_Said]] = {}  # by choice: what is not wholly decided
 
@@ -220,7 +225,7 @@ class ThinkTags:
         self.held_bytes += frame.size
         for choice, text in texts.items():
             self._open.setdefault(choice, deque()).append(said[choice])
-            reader = self._readers.setdefault(choice, _Reader())
+            reader = self._readers.setdefault(choice, TagReader())
             self._decide(choice, reader.feed(text))
         for event in frame.events:
             if isinstance(event, _OTHERS) and event.choice in self._readers:
@@ -249,8 +254,8 @@ class ThinkTags:
         thought = text_by_choice(frame, ReasoningDelta)
         words = {
             each.choice: (
-                thought.get(each.choice, "") + each.of(_Kind.REASONING),
-                each.of(_Kind.TEXT),
+                thought.get(each.choice, "") + each.of(Kind.REASONING),
+                each.of(Kind.TEXT),
             )
             for each in touched
         }

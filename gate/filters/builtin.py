@@ -11,6 +11,7 @@ from gate.config import OutputPolicy, StructuredOutput
 from gate.dialects import CEILINGS
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
+from gate.filters.output_policy import output_policy
 from gate.filters.structured_output import structured_output
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
@@ -26,7 +27,10 @@ _TOOLS: Final = frozenset({"tools", "functions"})
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
     "structured_output": structured_output,
+    "output_policy": output_policy,
 }
+# Kinds that a key of the route switches on, whatever its list says.
+SWITCHED: Final = ("output_policy",)
 
 
 def filter_context(
@@ -60,6 +64,6 @@ def filter_context(
 
 
 def make_filters(names: Sequence[str], context: FilterContext) -> list[Filter]:
-    """Fresh filters for one attempt, for those names of a route's list whose kind is built."""
-    made = [BUILT[name](context) for name in names if name in BUILT]
+    """Fresh filters for one attempt, for those names of a route's list whose kind is built, and those that the route switches on beside it."""
+    made = [BUILT[name](context) for name in dict.fromkeys((*names, *SWITCHED)) if name in BUILT]
     return [each for each in made if each is not None]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from gate.config import RecoveryConfig
 from gate.observe import Outcome
 from tests.doubles import (
     DONE,
@@ -30,11 +31,12 @@ from tests.doubles import (
 
 
 async def played(
-    *scripts: list[Answer], body: bytes = b"", **policy: Any
+    *scripts: list[Answer], body: bytes = b"", attempts_max: int = 3, **policy: Any
 ) -> tuple[Outcome, RecordingCaller]:
     """One exchange over providers with these scripts, under a route with this policy; everything is given back."""
+    recovery = RecoveryConfig(attempts_max=attempts_max)
     caller = RecordingCaller(body or request())
-    gate = gateway(*(ScriptedProvider(*script) for script in scripts), **policy)
+    gate = gateway(*(ScriptedProvider(*script) for script in scripts), recovery=recovery, **policy)
     outcome = await supervise(gate, caller)
     assert left_behind(gate) == []
     return outcome, caller
@@ -116,3 +118,34 @@ async def test_json_that_was_cut_at_the_ceiling_ends_with_length(
     assert outcome.attempts == 1
     assert '"finish_reason":"length"' in caller.received.decode()
     assert '"stop"' not in caller.received.decode()
+
+
+# --- strict output ---------------------------------------------------------------------------------
+
+
+async def test_a_strict_route_wants_nothing_beside_the_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Switched on by its key; the repair says what was wrong, and a chat is free to say anything."""
+    body = request(response_format=FORMAT)
+    strict: dict[str, Any] = {"structured_output": "check", "output_policy": "strict"}
+    scripts = [healthy("``", "`json\n{}\n```"), healthy("{}")]
+    outcome, caller = await played(scripts, body=body, **strict)
+    assert (outcome.attempts, caller.text) == (2, "{}")
+    outcome, caller = await played([healthy("<think>a</think>b")], output_policy="strict")
+    assert (outcome.attempts, caller.text) == (1, "<think>a</think>b")
+    outcome, _ = await played([healthy("```{}```")], body=body, attempts_max=1, **strict)
+    assert (outcome.status, outcome.code) == (502, "output_fenced")
+
+
+async def test_what_a_route_mends_is_gone_before_it_is_judged() -> None:
+    """Tags and a fence, under a strict policy."""
+    said = healthy("<think>Hm.</think>\n", "```json\n{}", "\n```")
+    outcome, caller = await played(
+        [said],
+        body=request(response_format=FORMAT),
+        filters=NAMES,
+        think_tags=True,
+        output_policy="strict",
+    )
+    assert (outcome.attempts, caller.text) == (1, "{}")

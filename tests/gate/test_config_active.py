@@ -33,7 +33,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "providers[].idempotency_header",
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
-        "routes.*.output_policy",
         "routes.*.responses_over_chat",
         "routes.*.hold.pings_commit",
         "routes.*.clocks.chars_per_second_min",
@@ -51,7 +50,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert frozenset({"empty", "structured_output"}) == BUILT_KINDS
+    assert frozenset({"empty", "structured_output", "output_policy"}) == BUILT_KINDS
     assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
@@ -85,7 +84,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.default.{key}",
         )
         for key, value in {
-            "output_policy": "strict",
             "responses_over_chat": True,
         }.items()
     ),

@@ -25,12 +25,21 @@ def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
 def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
     """Under the filter's own, stable name."""
     assert set(get_args(FilterKind)) >= BUILT.keys()
-    context = FilterContext(1, {"type": "json_object"}, "repair")
+    context = FilterContext(1, {"type": "json_object"}, "repair", "strict")
     for kind, build in BUILT.items():
         made = build(context)
         assert made is not None
         assert made.name == kind
         assert is_stable_token(kind)
+
+
+def test_a_policy_that_the_route_switches_on_needs_no_place_in_its_list() -> None:
+    """Nor is it there twice; listed, and switched off, it is not there."""
+    strict = FilterContext(1, {"type": "json_object"}, "repair", "strict")
+    assert [each.name for each in make_filters(["empty"], strict)] == ["empty", "output_policy"]
+    assert [each.name for each in make_filters(["output_policy"], strict)] == ["output_policy"]
+    off = FilterContext(1, {"type": "json_object"}, "repair")
+    assert make_filters(["output_policy"], off) == []
 
 
 def test_a_new_attempt_is_judged_anew() -> None:
