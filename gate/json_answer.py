@@ -1,19 +1,21 @@
 """An answer that is to be JSON: what may stand around the value, and whether a beginning can still become one.
 
 Around it: white space, a byte order mark, and one code fence without an info string, or with `json`, that encloses everything else. Nothing else is taken off, and nothing is guessed.
-`AnswerPrefix` reads text as it comes, in linear time and with a bounded state; what it gives up, `parse_json` would refuse however the text went on.
+`AnswerPrefix` reads text as it comes, in linear time and with a bounded state; what it gives up, `parse_json` would refuse however the text went on. `ends_early` asks the same of a whole
+text, and leaves the work to the library's parser.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NoReturn
 
-from gate.strict_json import DEPTH_MAX
+from gate.strict_json import DEPTH_MAX, NotJson, parse_json
 
-__all__ = ["AnswerPrefix", "JsonPrefix", "json_span"]
+__all__ = ["AnswerPrefix", "JsonPrefix", "ends_early", "json_span"]
 
 TICKS_MAX: Final = 16  # of a fence
 _OUTER: Final = " \t\r\n\ufeff"
@@ -43,9 +45,80 @@ def json_span(text: str) -> tuple[int, int]:
     return _trimmed(text, fence.end(), close)
 
 
+_CUT_ESCAPE: Final = re.compile("u[0-9A-Fa-f]{0,4}")
+_CUT_WORDS: Final = {"-"} | {
+    word[:end] for word in ("true", "false", "null") for end in range(1, len(word))
+}
+_CUT_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?)?")
+
+
+def ends_early(text: str, *, wrapped: bool) -> bool:
+    """Whether `text` is the beginning of JSON and no more. `wrapped`: with what may stand before the value, or the beginning of what may stand behind it."""
+    if not wrapped:
+        return _stops_early(text, "")
+    if _is_whole(text):
+        return False
+    if len(text) <= TICKS_MAX:  # perhaps no more than a piece of a fence
+        return AnswerPrefix(wrapped=True).feed(text)
+    start, end = _trimmed(text, 0, len(text))
+    fence = _FENCE.match(text, start)
+    if fence is None:
+        return _stops_early(text[start:end], "")
+    return _stops_early(text[fence.end() :].lstrip(_OUTER), fence[1])
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_decode: Final = json.JSONDecoder(parse_constant=_refuse).decode
+
+
+def _stops_early(text: str, fence: str) -> bool:
+    """`text` behind a fence of these backticks, if there is one; it is not closed."""
+    try:
+        _decode(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :]
+        if fence and error.msg == "Extra data" and fence.startswith(rest.rstrip(_OUTER)):
+            return True
+        return _at_the_end(error, rest)
+    except (ValueError, RecursionError):
+        return False
+    return bool(fence)
+
+
+def _at_the_end(error: json.JSONDecodeError, rest: str) -> bool:
+    """Whether the parser stopped for nothing but the end: `rest` is what it has not read."""
+    match error.msg:
+        case _ if error.msg.startswith("Unterminated"):
+            return True
+        case _ if not rest.strip():
+            return not error.msg.startswith("Invalid")
+        case "Expecting value":
+            return rest in _CUT_WORDS
+        case "Invalid \\uXXXX escape":
+            return _CUT_ESCAPE.fullmatch(rest) is not None
+        case "Extra data" | "Expecting ',' delimiter":
+            head = error.doc[: error.pos]
+            number = head[len(head.rstrip("-+.0123456789eE")) :]
+            return bool(number) and _CUT_NUMBER.fullmatch(number + rest) is not None
+        case _:
+            return False
+
+
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     start = min(_end(_OUTSIDE, text, start), end)
     return start, start + len(text[start:end].rstrip(_OUTER))
+
+
+def _is_whole(text: str) -> bool:
+    start, end = json_span(text)
+    try:
+        parse_json(text[start:end])
+    except NotJson:
+        return False
+    return True
 
 
 class _Expects(Enum):

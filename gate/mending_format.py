@@ -27,7 +27,7 @@ from gate.events import (
 )
 from gate.filters.contract import FilterContext
 from gate.filters.structured_output import REAL_ENDS, read_format
-from gate.json_answer import AnswerPrefix, json_span
+from gate.json_answer import ends_early, json_span
 from gate.mending_text import text_by_choice, with_words
 from gate.strict_json import NotJson, parse_json
 from gate.usage import completion_tokens
@@ -78,12 +78,9 @@ class FormatMender:
                 kept = json_span(thought)
                 if _is_container(thought[slice(*kept)]):
                     return self._cut(so_far, fact.choice, ReasoningDelta, kept, "format_promoted")
-        if self._at_ceiling(so_far.facts) and self._ends_early(text):
+        if self._at_ceiling(so_far.facts) and ends_early(text, wrapped=self._repairs):
             return _called_length(so_far, fact)
         return so_far
-
-    def _ends_early(self, text: str) -> bool:
-        return AnswerPrefix(wrapped=self._repairs).feed(text) and not _is_json(text)
 
     def _at_ceiling(self, facts: Facts) -> bool:
         """The report is of all choices together: each is at its ceiling only where all are."""

@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 NOTES_MAX: Final = 8  # choices that a violation speaks of
+# Of text that arrives together are looked at as it comes, at up to 2 us each; more is most of an answer, and its end not far.
+EARLY_CHARS_MAX: Final = 8_192
 UNUSABLE: Final = "schema_unusable"
 NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
 _GATING: Final = frozenset({"repair", "reject"})
@@ -86,12 +88,14 @@ class StructuredOutputFilter:
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         if self._began is None:
             self._began = position
+        room = EARLY_CHARS_MAX
         for frame in frames:
             for event in frame.events:
                 match event:
                     case TextDelta() if 0 <= event.choice < len(self._texts):
                         self._texts[event.choice].append(event.text)
-                        dead = self._is_dead(event)
+                        room -= len(event.text)
+                        dead = self._is_dead(event, room)
                         if dead and (found := self._violation({event.choice}, position)):
                             return found
                     case RefusalDelta() | AudioDelta():
@@ -107,8 +111,10 @@ class StructuredOutputFilter:
         judged = set(range(len(self._texts))) - ended - self._without_text
         return self._violation(judged, position) or Passed(position)
 
-    def _is_dead(self, event: TextDelta) -> bool:
-        """With this text its choice can't become JSON any more."""
+    def _is_dead(self, event: TextDelta, room: int) -> bool:
+        """With this text its choice can't become JSON any more. Where there is no room to look, nobody looks at this attempt again."""
+        if room < 0:
+            self._beginnings.clear()
         if not self._beginnings or event.choice in self._without_text:
             return False
         return not self._beginnings[event.choice].feed(event.text)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.json_answer import TICKS_MAX, AnswerPrefix, JsonPrefix, json_span
+from gate.json_answer import TICKS_MAX, AnswerPrefix, JsonPrefix, ends_early, json_span
 from gate.strict_json import DEPTH_MAX, NotJson, parse_json
 
 
@@ -205,6 +205,64 @@ def test_what_is_given_up_is_never_json(text: str, wrapped: bool) -> None:
             start, end = json_span(text + more) if wrapped else (0, len(text + more))
             with pytest.raises(NotJson):
                 parse_json((text + more)[start:end])
+
+
+def is_json(text: str, *, wrapped: bool) -> bool:
+    """Whether it is whole."""
+    start, end = json_span(text) if wrapped else (0, len(text))
+    try:
+        parse_json(text[start:end])
+    except NotJson:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("text", [*VALUES, "[1.5e+05,-1]", '["\\ud83d\\ude00"]', "-1.5"])
+def test_every_beginning_of_json_ends_early(text: str) -> None:
+    """Unless it is JSON itself."""
+    for end in range(len(text)):
+        assert ends_early(text[:end], wrapped=False) != is_json(text[:end], wrapped=False)
+        assert ends_early("\ufeff```json\n" + text[:end], wrapped=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Sure", "{} x", "[1 2", "[1 2.", "[1.5.", "[01", '["a"e', "[truee", "1,", "[NaN", "[-I", '{"a" 1', '{"a":1,b', '"\\x', '"\\u12g', '"\n', "[" * 100_000, "[" + "1" * 5_000, "[nulL", '{"a', "```js", "{}"],
+)  # fmt: skip
+def test_nothing_else_does(text: str) -> None:
+    """Nor what is whole, or too deep for anybody, or a number that nobody can hold."""
+    assert ends_early(text, wrapped=False) == (text == '{"a')
+    long = text + "x," * 10
+    assert ends_early(long, wrapped=True) == (text == '{"a')
+
+
+def test_a_fence_that_is_cut_ends_early_too() -> None:
+    """Before the value, or behind it."""
+    for text in (
+        "",
+        "``",
+        "```",
+        "```js",
+        "```json\n",
+        "```json\n{}\n``",
+        "```json\n[1, 2, 3, 4, 5]\n``",
+    ):
+        assert ends_early(text, wrapped=True) == lives(text, wrapped=True)
+    assert not ends_early("```{}```", wrapped=True)
+    assert not ends_early("```[1, 2, 3, 4, 5, 6]```", wrapped=True)
+    assert not ends_early("[1, 2, 3, 4, 5, 6]`", wrapped=True)
+    assert not ends_early("```[1, 2, 3, 4, 5, 6]````", wrapped=True)
+    assert not ends_early("Here: ```json\n{", wrapped=True)
+
+
+@given(st.lists(tokens, max_size=12).map("".join), st.booleans())
+def test_what_ends_early_is_alive_and_not_whole(text: str, wrapped: bool) -> None:
+    """Asked either way."""
+    assert ends_early(text, wrapped=wrapped) <= lives(text, wrapped=wrapped)
+    if ends_early(text, wrapped=wrapped):
+        assert not is_json(text, wrapped=wrapped)
+    elif not wrapped:
+        assert not lives(text) or is_json(text, wrapped=False)
 
 
 def test_it_shows_no_content() -> None:

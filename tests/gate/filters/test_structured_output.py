@@ -25,6 +25,7 @@ from gate.events import (
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, FilterContext, Passed, Verdict, Violated
 from gate.filters.structured_output import (
+    EARLY_CHARS_MAX,
     NOTES_MAX,
     StructuredOutputFilter,
     read_format,
@@ -240,6 +241,16 @@ def test_what_mending_takes_off_at_the_end_is_no_reason() -> None:
     assert made(level="reject").observe([frame_of(TextDelta(0, "\n {"))], 0) == Passed(0)
     prose = [frame_of(TextDelta(0, "```json\nSure"))]
     assert isinstance(made().observe(prose, 0), Violated)
+
+
+def test_much_text_at_once_is_judged_at_the_end() -> None:
+    """Looking at it would stop the loop; nor is what comes behind it looked at."""
+    judge = made()
+    half = frame_of(TextDelta(0, "[" + " " * (EARLY_CHARS_MAX // 2)))
+    assert judge.observe([half], 0) == Passed(0)
+    assert judge.observe([half, half], 1) == Passed(0)
+    assert judge.observe([frame_of(TextDelta(0, "words"))], 3) == Passed(0)
+    assert isinstance(judge.finish(4, Facts((FinishFact(0, "stop"),))), Violated)
 
 
 def test_words_before_a_call_are_no_reason() -> None:
