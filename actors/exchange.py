@@ -36,6 +36,7 @@ from gate.events import Intake, Ping, Refused, Terminal, Wire
 from gate.filters.builtin import filter_context, make_filters
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
+from gate.mending_format import format_mender
 from gate.observe import Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
 
@@ -301,7 +302,10 @@ def _inner_actors(
     send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
     request, pool = exchange.snapshot.request, exchange.pool
     context = filter_context(
-        exchange.snapshot.body, request, structured_output=pool.route.structured_output
+        exchange.snapshot.body,
+        request,
+        structured_output=pool.route.structured_output,
+        output_policy=pool.route.output_policy,
     )
     judge = Judge(
         pool.route.hold,
@@ -310,6 +314,8 @@ def _inner_actors(
         choices=request.choices,
         reasoning_field=pool.route.reasoning_field,
         ceiling=context.tools.ceiling if context.tools is not None else None,
+        think_tags=pool.route.think_tags,
+        format_mender=format_mender(pool.filters, context, pool.route.reasoning_field),
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
         make_filters=lambda: make_filters(pool.filters, context, pool.tables),

@@ -41,8 +41,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "providers[].idempotency_header",
     "models[].targets[].weight",
     "models[].targets[].context_tokens",
-    "routes.*.output_policy",
-    "routes.*.think_tags",
     "routes.*.responses_over_chat",
     "routes.*.clocks.chars_per_second_min",
     "routes.*.recovery.loop_temperature_add",

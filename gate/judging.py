@@ -19,6 +19,8 @@ from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, Noticing, Passed, Primed, Verdict, Violated, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
+from gate.mending_format import FormatMender
+from gate.mending_think import ThinkTags
 from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
@@ -42,6 +44,7 @@ class Judge:
     """The judgement over all attempts of one exchange, one attempt at a time.
 
     `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for; `ceiling`: the completion tokens that it allows. `make_filters` gives fresh filters for an attempt.
+    `format_mender`: the step for an answer that is held whole because its request asks for a format.
     `continuable`: what the request says where an answer may be continued, None where it may not; `seam_chars` are held until a seam is judged.
     """
 
@@ -54,6 +57,8 @@ class Judge:
         choices: int = 1,
         reasoning_field: str = "reasoning_content",
         ceiling: int | None = None,
+        think_tags: bool = False,
+        format_mender: FormatMender | None = None,
         continuable: Continuable | None = None,
         seam_chars: int = 64,
         make_filters: Callable[[], Sequence[Filter]],
@@ -73,6 +78,8 @@ class Judge:
         self._choices = choices
         self._reasoning_field = reasoning_field
         self._ceiling = ceiling
+        self._think_tags = think_tags
+        self._format_mender = format_mender
         self._seam_chars = seam_chars
         self._make_filters = make_filters
         self._transcript = Transcript(continuable.stops) if continuable is not None else None
@@ -99,11 +106,13 @@ class Judge:
 
     def _begin(self, *, going_on: bool = False) -> None:
         released = self.tail.released
+        before = self.resume.text if going_on and self.resume is not None else ""
         self._mender = ChatMender(
             choices=self._choices,
             reasoning_field=self._reasoning_field,
             roles=frozenset({0}) if going_on else frozenset(),
             ceiling=self._ceiling,
+            tags=ThinkTags(self._reasoning_field, before=before) if self._think_tags else None,
         )
         self._filters = self._make_filters()
         self._passed = released
@@ -188,6 +197,8 @@ class Judge:
         if self._shares:
             usage = joined_usage(self._shares, facts.usage)
             facts = msgspec.structs.replace(facts, usage=usage)
+        if self._format_mender is not None:
+            frames, facts = self._settled(self._format_mender, frames, facts)
         self.facts = facts
         failure = self._judge(frames, None) or self._judged(
             [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
@@ -235,6 +246,21 @@ class Judge:
             return None
         held = self.tail.between(released, self.tail.newest)
         return self._transcript.resume(held, self._passed - released, released=released)
+
+    def _settled(
+        self, mender: FormatMender, frames: list[Frame], facts: Facts
+    ) -> tuple[list[Frame], Facts]:
+        """The last step over all that is held. Where it changed a frame, the attempt is judged anew, from its beginning."""
+        released = self.tail.released
+        held = self.tail.between(released, self.tail.newest)
+        settled = mender.settle([*held, *frames], facts)
+        self.remarks += [Remark("structured_output", code) for code in settled.remarks]
+        if not settled.changed:
+            return frames, settled.facts
+        self.tail.truncate(released)
+        self._passed = released
+        self._filters = self._make_filters()
+        return settled.frames, settled.facts
 
     def _seamed(self, frames: list[Frame]) -> list[Frame]:
         """What the seam lets through; it has done its work once it is judged."""

@@ -6,6 +6,7 @@
     3. names       reasoning goes under the name that the route writes
     4. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
     5. role        the first frame of a choice says its role, once
+    6. think tags  where the route wants it: `gate.mending_think`
 
 Rules of this file: a frame that no step touched keeps its bytes; a touched one changes only in the members named above (names, facts and role by
 splicing, calls, fields and surrogates by encoding it anew, unknown members included). State belongs to one attempt.
@@ -33,9 +34,18 @@ from gate.events import (
     UsageReport,
 )
 from gate.loose_json import encoded, integer, items, paired, tolerant_object
+from gate.mending_think import ThinkTags
 from gate.mending_tools import ToolMender
 from gate.openai import decode_object, finish_reason
-from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
+from gate.splice import (
+    Member,
+    apply_edits,
+    elements_of,
+    integer_of,
+    joined_members,
+    members_of,
+    remove_member_span,
+)
 from gate.usage import merge_usage
 
 __all__ = ["ChatMender"]
@@ -65,7 +75,7 @@ Edit = tuple[int, int, bytes]
 class ChatMender:
     """Mends one attempt's frames in order, and keeps its closing facts and its identity.
 
-    `roles`: choices whose role was said before it; `ceiling`: the completion tokens that the caller allows.
+    `roles`: choices whose role was said before it; `ceiling`: the completion tokens that the caller allows; `tags`: its step for think tags.
     """
 
     def __init__(
@@ -75,7 +85,9 @@ class ChatMender:
         reasoning_field: str = "reasoning_content",
         roles: frozenset[int] = frozenset(),
         ceiling: int | None = None,
+        tags: ThinkTags | None = None,
     ) -> None:
+        self._tags = tags
         self._choices = choices
         self.identity: Identity | None = None
         self._reasoning_field = reasoning_field
@@ -102,7 +114,7 @@ class ChatMender:
                     mended += self._step(each)
             else:
                 mended += self._step(frame)
-        return mended
+        return mended if self._tags is None else self._tags.feed(mended)
 
     @property
     def holding(self) -> bool:
@@ -112,16 +124,18 @@ class ChatMender:
     @property
     def held_bytes(self) -> int:
         """Raw bytes of what is held."""
-        return self._tools.held_bytes
+        return self._tools.held_bytes + (self._tags.held_bytes if self._tags is not None else 0)
 
     @property
     def ledger_bytes(self) -> int:
         """What is held costs so much."""
-        return self._tools.ledger_bytes
+        tags = self._tags.ledger_bytes if self._tags is not None else 0
+        return self._tools.ledger_bytes + tags
 
     def drop(self) -> None:
         """Nothing that is held is wanted any more."""
         self._tools.drop()
+        self._tags = None
 
     @property
     def usage(self) -> bytes:
@@ -132,7 +146,11 @@ class ChatMender:
         """The frames that were still held, and the facts of a complete attempt."""
         frames = [mended for each in self._tools.finish() for mended in self._step(each)]
         alone, self._halves = self._halves, {}
+        if self._tags is not None:
+            frames = self._tags.feed(frames)
         frames += self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
+        if self._tags is not None:
+            frames += self._tags.finish()
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
         # A choice that nobody asked for has no ending of its own to tell.
@@ -279,7 +297,7 @@ class ChatMender:
         data = frame.data
         edits: list[Edit] = []
         top = members_of(data)
-        extras = _members(data, top, _ENVELOPE)
+        extras = joined_members(data, top, _ENVELOPE)
         had_facts = kept = False
         for member in top:
             raw = data[member.value_start : member.value_end]
@@ -302,7 +320,7 @@ class ChatMender:
         """One choice: whether it held facts, and whether it holds anything else."""
         members = members_of(data, start)
         values = {member.key: member for member in members}
-        index = _integer(data, values.get("index"))
+        index = integer_of(data, values.get("index"))
         had_facts = kept = False
         reason = values.get("finish_reason")
         said = data[reason.value_start : reason.value_end] if reason is not None else b""
@@ -353,7 +371,7 @@ class ChatMender:
         if choice in self._finishes:
             return
         reason = (tolerant_object(b'{"said":%b}' % raw) or {}).get("said", "")
-        own = _members(data, members, _CHOICE_OWN)
+        own = joined_members(data, members, _CHOICE_OWN)
         self._finishes[choice] = FinishFact(choice, finish_reason(paired(reason)), own, extras)
 
     def _finished_now(self, frame: Frame) -> bool:
@@ -371,22 +389,6 @@ def _with_role(members: tuple[Member, ...], names: list[str], start: int) -> lis
         role = members[names.index("role")]
         return [(role.value_start, role.value_end, b'"assistant"')]
     return [(start + 1, start + 1, b'"role":"assistant",')]
-
-
-def _members(data: bytes, members: tuple[Member, ...], but: frozenset[str]) -> bytes:
-    """The members of an object, less those named, as `,"k":v,"k":v`."""
-    return b"".join(
-        b"," + data[member.key_start : member.value_end]
-        for member in members
-        if member.key not in but
-    )
-
-
-def _integer(data: bytes, member: Member | None) -> int:
-    if member is None:
-        return 0
-    raw = data[member.value_start : member.value_end]
-    return int(raw) if raw.isdigit() else 0
 
 
 def _text_frame(choice: int, name: str, text: str) -> Frame:

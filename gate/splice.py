@@ -205,6 +205,23 @@ def apply_edits(body: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
     return b"".join(slices)
 
 
+def joined_members(data: bytes, members: Sequence[Member], but: frozenset[str]) -> bytes:
+    """The members of an object, less those named, as `,"k":v,"k":v`."""
+    return b"".join(
+        b"," + data[member.key_start : member.value_end]
+        for member in members
+        if member.key not in but
+    )
+
+
+def integer_of(data: bytes, member: Member | None) -> int:
+    """A small index; 0 where there is none."""
+    if member is None:
+        return 0
+    raw = data[member.value_start : member.value_end]
+    return int(raw) if raw.isdigit() else 0
+
+
 def remove_member_span(members: Sequence[Member], index: int, body: bytes) -> tuple[int, int]:
     """The span of `body` to delete so that the object stays valid without member `index`.
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gate.loose_json import encoded, integer, tolerant_object
 
-__all__ = ["Share", "joined_usage", "merge_usage"]
+__all__ = ["Share", "completion_tokens", "joined_usage", "merge_usage"]
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -21,12 +21,17 @@ class Share(msgspec.Struct, frozen=True):
     @property
     def completion_tokens(self) -> int:
         """As reported, else one for each frame of text."""
-        return _tokens(self.reported, "completion_tokens") or self.frames
+        return completion_tokens(self.reported) or self.frames
 
     @property
     def prompt_tokens(self) -> int:
         """As reported; 0: nothing was."""
         return _tokens(self.reported, "prompt_tokens")
+
+
+def completion_tokens(report: bytes) -> int:
+    """As a usage object says; 0 where it says nothing."""
+    return _tokens(report, "completion_tokens")
 
 
 def merge_usage(reports: Sequence[bytes]) -> bytes:

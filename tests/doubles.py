@@ -414,8 +414,9 @@ def gateway(
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
+    **policy: Any,
 ) -> Gateway:
-    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order."""
+    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order. `policy`: more keys of its route."""
     limits = limits or LimitsConfig()
     records = records or Records()
     targets = tuple(
@@ -435,6 +436,7 @@ def gateway(
         clocks=clocks or ClocksConfig(),
         recovery=recovery or RecoveryConfig(),
         structured_output=structured_output,
+        **policy,
     )
     share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
     budget = RetryBudget(share=share, floor=floor, now=0.0)

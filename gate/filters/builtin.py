@@ -8,10 +8,12 @@ from typing import Final, cast
 
 import msgspec
 
-from gate.config import FilterConfig, FilterKind, StructuredOutput
+from gate.config import FilterConfig, FilterKind, OutputPolicy, StructuredOutput
+from gate.dialects import CEILINGS
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
 from gate.filters.encoding import EncodingFilter
+from gate.filters.output_policy import output_policy
 from gate.filters.patterns import PatternsFilter
 from gate.filters.refusal import RefusalFilter
 from gate.filters.repetition import RepetitionFilter
@@ -26,6 +28,9 @@ __all__ = ["BUILT", "filter_context", "make_filters"]
 
 NO_TABLES: Final[Mapping[str, FilterConfig]] = types.MappingProxyType({})
 FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
+MEMBER_BYTES_MAX: Final = 4_096  # of any other member; more is nothing that we know
+ENDPOINT: Final = "/v1/chat/completions"
+_TOOLS: Final = frozenset({"tools", "functions"})
 
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
@@ -34,28 +39,53 @@ BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "refusal": RefusalFilter,
     "repetition": RepetitionFilter,
     "structured_output": structured_output,
+    "output_policy": output_policy,
     "tool_calls": tool_calls,
 }
+# Kinds that a key of the route switches on, whatever its list says.
+SWITCHED: Final = ("output_policy",)
 
 
 def filter_context(
-    body: Body, request: ChatRequest, *, structured_output: StructuredOutput
+    body: Body,
+    request: ChatRequest,
+    *,
+    structured_output: StructuredOutput,
+    output_policy: OutputPolicy = "off",
 ) -> FilterContext:
     """What the filters know of a request, under its route's level. A format too large to be judged by still means that the answer has to be JSON."""
     found = [member for member in request.members if member.key == "response_format"]
     asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
     if asked is msgspec.UNSET:
         asked = {"type": "json_schema"}
-    tools = read_tool_rules(body, request)
-    return FilterContext(request.choices, asked, structured_output, tools)
+    members = {member.key: member for member in request.members}
+    values = {
+        name: member_value(body, members[name], bytes_max=MEMBER_BYTES_MAX)
+        for name in ("tool_choice", *CEILINGS[ENDPOINT])
+        if name in members
+    }
+    told = [values.get(name) for name in CEILINGS[ENDPOINT]]
+    return FilterContext(
+        request.choices,
+        asked,
+        structured_output,
+        output_policy,
+        may_call=not members.keys().isdisjoint(_TOOLS),
+        tool_choice=values.get("tool_choice"),
+        ceiling=min((each for each in told if type(each) is int and each > 0), default=0),
+        tools=read_tool_rules(body, request),
+    )
 
 
 def make_filters(
     names: Sequence[str], context: FilterContext, tables: Mapping[str, FilterConfig] = NO_TABLES
 ) -> list[Filter]:
-    """Fresh filters for one attempt, for those names of a route's list whose kind is built; a name without a table is a kind itself."""
+    """Fresh filters for one attempt, for those names of a route's list whose kind is built, and those that the route switches on beside it.
+
+    A name without a table is a kind itself.
+    """
     made: list[Filter] = []
-    for name in names:
+    for name in dict.fromkeys((*names, *SWITCHED)):
         table = tables.get(name)
         kind = name if table is None else table.kind
         if kind in BUILT:

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gate.config import FilterConfig, StructuredOutput
+from gate.config import FilterConfig, OutputPolicy, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
@@ -21,14 +21,19 @@ __all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated",
 
 
 class FilterContext(msgspec.Struct, frozen=True):
-    """What a filter of one exchange knows of its request and route. `response_format`: the member's parsed value, None where there is none.
+    """What a filter of one exchange knows of its request and route. `response_format`, `tool_choice`: the member's parsed value, None where there is none.
 
-    `tools`: what it says of tools, None where it says nothing; `schemas`: theirs, compiled where they were needed; `table`: the filter's own options.
+    `may_call`: the request brings tools; `ceiling`: the tokens that it allows for each choice, 0 where it does not say; `tools`: what it says of tools, None where it says
+    nothing; `schemas`: theirs, compiled where they were needed; `table`: the filter's own options.
     """
 
     choices: int
     response_format: object = None
     structured_output: StructuredOutput = "off"
+    output_policy: OutputPolicy = "off"
+    may_call: bool = False
+    tool_choice: object = None
+    ceiling: int = 0
     tools: ToolRules | None = None
     schemas: ToolSchemas = msgspec.field(default_factory=ToolSchemas)
     table: FilterConfig = FilterConfig(kind="empty")

@@ -1,6 +1,7 @@
 """`structured_output`: an answer to a request with a `response_format` is JSON, and fits its schema (chat).
 
-Judged as a whole, at the end: per choice one JSON value, with white space around it at most; an object where `json_object` asks for one. A choice that ended with `length` or
+Judged as a whole, at the end, but for a text that can't become JSON any more: while the filter gates, its attempt is condemned at once. (Where the request brings tools it is not: words
+may stand before a call, and then there is no text to judge.) Per choice one JSON value, with white space around it at most; an object where `json_object` asks for one. A choice that ended with `length` or
 `content_filter` is an answer as it stands, and one with a refusal, audio or a tool call has no text to judge. A schema that can't be judged by (`gate.schema`) is left out: the
 text has to be JSON all the same.
 
@@ -20,17 +21,26 @@ from gate.errors import SchemaUnusable
 from gate.events import AudioDelta, Facts, Frame, RefusalDelta, TextDelta, ToolDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
+from gate.json_answer import AnswerPrefix
 from gate.repair import FORMAT, RepairNote, excerpt_of
 from gate.schema import CompiledSchema, SchemaError, compile_schema
 from gate.strict_json import NotJson, parse_json
 
-__all__ = ["OutputFormat", "StructuredOutputFilter", "read_format", "structured_output"]
+__all__ = [
+    "REAL_ENDS",
+    "OutputFormat",
+    "StructuredOutputFilter",
+    "read_format",
+    "structured_output",
+]
 
 NOTES_MAX: Final = 8  # choices that a violation speaks of
+# Of text that arrives together are looked at as it comes, at up to 2 us each; more is most of an answer, and its end not far.
+EARLY_CHARS_MAX: Final = 8_192
 UNUSABLE: Final = "schema_unusable"
 NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
 _GATING: Final = frozenset({"repair", "reject"})
-_REAL_ENDS: Final = frozenset({"length", "content_filter"})
+REAL_ENDS: Final = frozenset({"length", "content_filter"})
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
@@ -53,9 +63,21 @@ class StructuredOutputFilter:
 
     name = "structured_output"
 
-    def __init__(self, asked: OutputFormat, level: StructuredOutput, *, choices: int) -> None:
+    def __init__(
+        self,
+        asked: OutputFormat,
+        level: StructuredOutput,
+        *,
+        choices: int,
+        may_call: bool = False,
+    ) -> None:
         self.gating = level in _GATING
         self._repairs = level == "repair"
+        early = self.gating and not may_call
+        # What mending takes off at the end is fine until then.
+        self._beginnings = [
+            AnswerPrefix(wrapped=self._repairs) for _ in range(choices if early else 0)
+        ]
         self.notice: str | None = None
         self._asked = asked
         self._texts: list[list[str]] = [[] for _ in range(choices)]
@@ -66,11 +88,16 @@ class StructuredOutputFilter:
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         if self._began is None:
             self._began = position
+        room = EARLY_CHARS_MAX
         for frame in frames:
             for event in frame.events:
                 match event:
                     case TextDelta() if 0 <= event.choice < len(self._texts):
                         self._texts[event.choice].append(event.text)
+                        room -= len(event.text)
+                        dead = self._is_dead(event, room)
+                        if dead and (found := self._violation({event.choice}, position)):
+                            return found
                     case RefusalDelta() | AudioDelta():
                         self._without_text.add(event.choice)
                     case ToolDelta() if event.id or event.name or event.arguments:
@@ -80,19 +107,30 @@ class StructuredOutputFilter:
         return Passed(self._began if self.gating else position + len(frames))
 
     def finish(self, position: int, facts: Facts) -> Verdict:
-        ended = {fact.choice for fact in facts.finishes if fact.reason in _REAL_ENDS}
+        ended = {fact.choice for fact in facts.finishes if fact.reason in REAL_ENDS}
+        judged = set(range(len(self._texts))) - ended - self._without_text
+        return self._violation(judged, position) or Passed(position)
+
+    def _is_dead(self, event: TextDelta, room: int) -> bool:
+        """With this text its choice can't become JSON any more. Where there is no room to look, nobody looks at this attempt again."""
+        if room < 0:
+            self._beginnings.clear()
+        if not self._beginnings or event.choice in self._without_text:
+            return False
+        return not self._beginnings[event.choice].feed(event.text)
+
+    def _violation(self, choices: set[int], position: int) -> Violated | None:
+        """What is wrong with the texts of these choices, if anything is; `position` is the newest."""
         codes, notes = [], []
-        for choice, texts in enumerate(self._texts):
-            if choice in ended or choice in self._without_text:
-                continue
-            text = "".join(texts)
+        for choice in sorted(choices):
+            text = "".join(self._texts[choice])
             code, errors = self._judged(text)
             if code:
                 codes.append(code)
                 if self._repairs:
                     notes.append(RepairNote(FORMAT, None, errors, excerpt_of(text)))
         if not codes:
-            return Passed(position)
+            return None
         began = position if self._began is None else self._began
         kind = FailureKind.OUTPUT_INVALID if self._repairs else FailureKind.OUTPUT_REJECTED
         failure = Failure(kind, verdict=codes[0])
@@ -127,7 +165,9 @@ def structured_output(context: FilterContext) -> StructuredOutputFilter | None:
     asked = read_format(context.response_format)
     if asked is None or context.structured_output == "off":
         return None
-    return StructuredOutputFilter(asked, context.structured_output, choices=context.choices)
+    return StructuredOutputFilter(
+        asked, context.structured_output, choices=context.choices, may_call=context.may_call
+    )
 
 
 def read_format(response_format: object) -> OutputFormat | None:

@@ -33,8 +33,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "providers[].idempotency_header",
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
-        "routes.*.output_policy",
-        "routes.*.think_tags",
         "routes.*.responses_over_chat",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
@@ -56,6 +54,7 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
     assert sorted(BUILT_KINDS) == [
         "empty",
         "encoding",
+        "output_policy",
         "patterns",
         "refusal",
         "repetition",
@@ -95,8 +94,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"routes.default.{key}",
         )
         for key, value in {
-            "output_policy": "strict",
-            "think_tags": True,
             "responses_over_chat": True,
         }.items()
     ),
@@ -204,24 +201,24 @@ def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
 
 def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
     """Nothing of the default list is; a route that no model names is silent."""
-    routes = {"idle": {"filters": ["output_policy"]}}
+    routes = {"idle": {"filters": ["webhook"]}}
     assert inactive(tables(routes=routes)) == ()
     assert inactive(tables(routes={**routes, "default": routes["idle"]})) == (
-        "routes.default.filters: output_policy",
+        "routes.default.filters: webhook",
     )
 
 
 def test_a_table_in_a_route_is_named_as_a_table_only() -> None:
     """Also where it sets up the built-in kind of its own name."""
     raw = tables(
-        routes={"default": {"filters": ["empty", "repetition", "output_policy", "f"]}},
+        routes={"default": {"filters": ["empty", "repetition", "webhook", "f"]}},
         filters={
             "repetition": {"kind": "repetition", "chars_min": 99, "action": "error"},
-            "output_policy": {"kind": "output_policy"},
+            "webhook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
             "f": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
         },
     )
-    assert inactive(raw) == ("filters.output_policy", "filters.f")
+    assert inactive(raw) == ("filters.webhook", "filters.f")
 
 
 def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
@@ -240,4 +237,4 @@ def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
             },
         )
     )
-    assert blocked_routes(config) == {"default": "policy"}
+    assert blocked_routes(config) == {"default": "hook"}

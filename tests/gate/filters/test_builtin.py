@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import cast, get_args
+from typing import Any, cast, get_args
+
+import pytest
 
 from gate.config import FilterConfig, FilterKind
 from gate.events import Facts, Frame, TextDelta
@@ -27,7 +29,9 @@ def test_every_built_kind_is_one_that_a_configuration_may_name() -> None:
     for kind, build in BUILT.items():
         table = FilterConfig(kind=cast("FilterKind", kind), patterns=("a",))
         rules = ToolRules(required=True)
-        made = build(FilterContext(1, {"type": "json_object"}, "repair", rules, table=table))
+        made = build(
+            FilterContext(1, {"type": "json_object"}, "repair", "strict", tools=rules, table=table)
+        )
         assert made is not None
         assert made.name == kind
         assert is_stable_token(kind)
@@ -49,6 +53,15 @@ def test_the_context_is_read_from_the_request() -> None:
     assert asked.tools == ToolRules(forbidden=True, ceiling=6)
     large = {"type": "json_schema", "x": "x" * FORMAT_BYTES_MAX}
     assert context_of(response_format=large).response_format == {"type": "json_schema"}
+
+
+def test_a_policy_that_the_route_switches_on_needs_no_place_in_its_list() -> None:
+    """Nor is it there twice; listed, and switched off, it is not there."""
+    strict = FilterContext(1, {"type": "json_object"}, "repair", "strict")
+    assert [each.name for each in make_filters(["empty"], strict)] == ["empty", "output_policy"]
+    assert [each.name for each in make_filters(["output_policy"], strict)] == ["output_policy"]
+    off = FilterContext(1, {"type": "json_object"}, "repair")
+    assert make_filters(["output_policy"], off) == []
 
 
 def test_a_new_attempt_is_judged_anew() -> None:
@@ -98,3 +111,50 @@ def test_a_filter_that_the_request_gives_nothing_to_judge_is_not_made() -> None:
     assert [each.name for each in make_filters(["structured_output", "empty"], context)] == [
         "empty"
     ]
+
+
+def context(**members: Any) -> FilterContext:
+    """What filters know of a request with these members."""
+    value = {"model": "m", "messages": [{"role": "user", "content": "x"}], **members}
+    body = json.dumps(value).encode()
+    request = read_chat_request(body, depth_max=64)
+    return filter_context(body, request, structured_output="reject", output_policy="strict")
+
+
+def test_filters_know_what_the_request_asks_for() -> None:
+    """And what its route says."""
+    asked = {"type": "json_object"}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    plain = context()
+    assert (plain.choices, plain.response_format, plain.may_call) == (1, None, False)
+    assert (plain.structured_output, plain.output_policy) == ("reject", "strict")
+    assert context(n=2, response_format=asked).response_format == asked
+    assert context(n=2).choices == 2
+    assert context(tools=tools).may_call
+    assert context(tools=tools, tool_choice="required").tool_choice == "required"
+    large = {"type": "json_schema", "x": "x" * 600_000}
+    assert context(response_format=large).response_format == {"type": "json_schema"}
+
+
+def test_what_filters_know_shows_no_schema() -> None:
+    """By itself."""
+    known = FilterContext(2, {"secret": 1}, "check", tool_choice="secret")
+    assert repr(known) == "FilterContext(2 choices, check)"
+
+
+@pytest.mark.parametrize(
+    ("members", "ceiling"),
+    [
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ({"max_tokens": None, "max_completion_tokens": 5}, 5),
+        ({"max_tokens": 0}, 0),
+        ({"max_tokens": True}, 0),
+        ({"max_tokens": "7"}, 0),
+    ],
+)
+def test_the_ceiling_is_the_lowest_that_the_request_names(
+    members: dict[str, object], ceiling: int
+) -> None:
+    """Nothing that is no number is one."""
+    assert context(**members).ceiling == ceiling

@@ -25,8 +25,10 @@ from gate.events import (
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Filter, FilterContext, Passed, Verdict, Violated
 from gate.filters.structured_output import (
+    EARLY_CHARS_MAX,
     NOTES_MAX,
     StructuredOutputFilter,
+    read_format,
     structured_output,
 )
 from gate.repair import FORMAT
@@ -49,20 +51,31 @@ def schema_format(schema: object = PERSON, **more: object) -> dict[str, object]:
 
 
 def made(
-    response_format: object = OBJECT, level: StructuredOutput = "repair", choices: int = 1
+    response_format: object = OBJECT,
+    level: StructuredOutput = "repair",
+    choices: int = 1,
+    *,
+    may_call: bool = False,
 ) -> StructuredOutputFilter:
     """The filter of such a request."""
-    judge = structured_output(FilterContext(choices, response_format, level))
+    judge = structured_output(FilterContext(choices, response_format, level, may_call=may_call))
     assert judge is not None
     return judge
+
+
+def frame_of(*events: Event) -> Frame:
+    """One frame of these."""
+    return Frame(b"{}", events, 2)
 
 
 def judged(
     judge: Filter, *events: Event, reasons: Mapping[int, str] | None = None, at: int = 0
 ) -> Verdict:
-    """The verdict on an answer of one frame per event, beginning at `at`."""
+    """The verdict on an answer of one frame per event, beginning at `at`; an early one where there is one."""
     for position, event in enumerate(events, start=at):
-        judge.observe([Frame(b"{}", (event,), 2)], position)
+        verdict = judge.observe([frame_of(event)], position)
+        if isinstance(verdict, Violated):
+            return verdict
     said = {0: "stop"} if reasons is None else reasons
     finishes = tuple(FinishFact(choice, reason) for choice, reason in said.items())
     return judge.finish(at + len(events), Facts(finishes))
@@ -202,16 +215,56 @@ def test_nothing_passes_before_the_end(level: StructuredOutput) -> None:
     """The error can still be a status."""
     judge = made(level=level)
     assert judge.gating
-    frames = [Frame(b"{}", (TextDelta(0, "{"),), 2)]
+    frames = [frame_of(TextDelta(0, "["))]
     assert judge.observe(frames, 4) == Passed(4)
     assert judge.observe([*frames, *frames], 5) == Passed(4)
+
+
+@pytest.mark.parametrize("level", ["repair", "reject"])
+def test_what_can_not_become_json_any_more_is_condemned_at_once(level: StructuredOutput) -> None:
+    """With what there is of it; each choice by itself."""
+    judge = made(level=level, choices=2)
+    assert judge.observe([frame_of(TextDelta(0, '{"a": '), TextDelta(1, "{}"))], 4) == Passed(4)
+    verdict = judge.observe([frame_of(TextDelta(0, "None")), frame_of(TextDelta(0, "}"))], 5)
+    assert isinstance(verdict, Violated)
+    assert (verdict.position, verdict.code) == (4, "json_invalid")
+    kind = FailureKind.OUTPUT_INVALID if level == "repair" else FailureKind.OUTPUT_REJECTED
+    assert verdict.failure == Failure(kind, verdict="json_invalid")
+    assert [note.excerpt for note in verdict.notes] == (['{"a": None'] if level == "repair" else [])
+
+
+def test_what_mending_takes_off_at_the_end_is_no_reason() -> None:
+    """Where the level mends; where it does not, a fence is one."""
+    frames = [frame_of(TextDelta(0, piece)) for piece in ("\ufeff\n``", "`json", "\n{}\n`")]
+    assert made().observe(frames, 0) == Passed(0)
+    assert isinstance(made(level="reject").observe(frames, 0), Violated)
+    assert made(level="reject").observe([frame_of(TextDelta(0, "\n {"))], 0) == Passed(0)
+    prose = [frame_of(TextDelta(0, "```json\nSure"))]
+    assert isinstance(made().observe(prose, 0), Violated)
+
+
+def test_much_text_at_once_is_judged_at_the_end() -> None:
+    """Looking at it would stop the loop; nor is what comes behind it looked at."""
+    judge = made()
+    half = frame_of(TextDelta(0, "[" + " " * (EARLY_CHARS_MAX // 2)))
+    assert judge.observe([half], 0) == Passed(0)
+    assert judge.observe([half, half], 1) == Passed(0)
+    assert judge.observe([frame_of(TextDelta(0, "words"))], 3) == Passed(0)
+    assert isinstance(judge.finish(4, Facts((FinishFact(0, "stop"),))), Violated)
+
+
+def test_words_before_a_call_are_no_reason() -> None:
+    """Where the request brings tools, nor are those of a choice that has shown to be something else."""
+    words = [frame_of(TextDelta(0, "I'll look."))]
+    assert made(may_call=True).observe(words, 0) == Passed(0)
+    assert made().observe([frame_of(RefusalDelta(0, "No.")), *words], 0) == Passed(0)
 
 
 def test_a_route_that_checks_holds_nothing() -> None:
     """It judges all the same."""
     judge = made(level="check")
     assert not judge.gating
-    assert judge.observe([Frame(b"{}", (TextDelta(0, "words"),), 2)], 4) == Passed(5)
+    assert judge.observe([frame_of(TextDelta(0, "words"))], 4) == Passed(5)
     verdict = judge.finish(5, Facts((FinishFact(0, "stop"),)))
     assert isinstance(verdict, Violated)
     assert verdict.code == "json_invalid"
@@ -233,7 +286,8 @@ def test_any_other_end_is_judged(reason: str) -> None:
 def test_a_choice_that_is_no_text_is_not_judged(event: Event) -> None:
     """A refusal is said in words, a call is another filter's, before text or behind it."""
     assert judged(made(), event) == Passed(1)
-    assert judged(made(), TextDelta(0, "I'll look."), event) == Passed(2)
+    assert judged(made(may_call=True), TextDelta(0, "I'll look."), event) == Passed(2)
+    assert judged(made(), TextDelta(0, "["), event) == Passed(2)
 
 
 @pytest.mark.parametrize("event", [ReasoningDelta(0, "{}"), ToolDelta(0, 0, "", None, "")])
@@ -254,15 +308,15 @@ def test_every_choice_is_judged_by_itself() -> None:
     judge = made(schema_format(), choices=4)
     verdict = judged(
         judge,
-        TextDelta(2, "words"),
+        TextDelta(2, '"words"'),
         TextDelta(0, '{"name": "a"}'),
         TextDelta(1, "{}"),
-        TextDelta(3, "cut"),
+        TextDelta(3, '{"cut'),
         reasons={0: "stop", 1: "stop", 2: "stop", 3: "length"},
     )
     assert isinstance(verdict, Violated)
     assert verdict.code == "schema_mismatch"
-    assert [note.excerpt for note in verdict.notes] == ["{}", "words"]
+    assert [note.excerpt for note in verdict.notes] == ["{}", '"words"']
 
 
 def test_a_choice_that_nobody_asked_for_is_not_judged() -> None:
@@ -275,6 +329,16 @@ def test_a_violation_has_a_bounded_number_of_notes() -> None:
     verdict = judged(made(choices=100))
     assert isinstance(verdict, Violated)
     assert len(verdict.notes) == NOTES_MAX
+
+
+def test_a_format_shows_no_schema() -> None:
+    """By itself."""
+    formats = [OBJECT, schema_format({"secret": 1}), {"type": "json_schema"}]
+    assert list(map(repr, map(read_format, formats))) == [
+        "OutputFormat(object)",
+        "OutputFormat(schema)",
+        "OutputFormat(JSON)",
+    ]
 
 
 answers = st.recursive(
@@ -313,6 +377,11 @@ def test_any_cut_of_the_same_answer_is_judged_alike(
         frames = [Frame(b"{}", tuple(events[:size]), 2)]
         passed = judge.observe(frames, position)
         position += len(frames)
+        if isinstance(passed, Violated):
+            # What is said of it depends on how much there is of it, and where several fail, on which does first.
+            assert isinstance(whole, Violated)
+            assert (passed.code, passed.position) == ("json_invalid", whole.position)
+            return
         assert passed == Passed(0 if judge.gating else position)
         events = events[size:]
     verdict = judge.finish(position, Facts((FinishFact(0, "stop"),)))
