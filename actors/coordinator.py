@@ -147,13 +147,11 @@ class _Recovery:
 
     def _directive(self, decision: Next) -> Directive:
         """The directive, with its patch in the rebuilder's store where it needs one. Raises `RebuildOverflow`."""
-        match decision.directive:
-            case DirectiveKind.EXACT:
-                return Exact(self._exchange.refs.snapshot)
-            case DirectiveKind.CONTINUATION:
-                return self._continuation(self._dialects[decision.targets[0]])
-            case DirectiveKind.SCHEMA:
-                return self._repair()
+        if decision.directive is DirectiveKind.CONTINUATION:
+            return self._continuation(self._dialects[decision.targets[0]])
+        if decision.directive is DirectiveKind.SCHEMA:
+            return self._repair()
+        return Exact(self._exchange.refs.snapshot)
 
     def _continuation(self, dialect: Prefill) -> Directive:
         resume, ceilings, endpoint = self._resume, self._ceilings(), self._exchange.endpoint

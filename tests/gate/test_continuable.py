@@ -360,3 +360,10 @@ def test_what_stands_before_the_last_element_costs_nothing() -> None:
     """However much structure it has."""
     before = b"[" + b'{"a":["\\\\"]},' * 50_000
     assert found(before + b'"b"]') == len(before)
+
+
+def test_what_is_known_shows_no_text() -> None:
+    """Stop strings are the caller's."""
+    assert (
+        repr(Continuable({"max_tokens": 3}, ("secret",))) == "Continuable(['max_tokens'], 1 stops)"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -502,3 +503,35 @@ def test_an_exhausted_retry_budget_ends_the_exchange_with_its_last_error() -> No
     assert decision.why is Why.BUDGET
     assert decision.error.code == "stream_cut"
     assert isinstance(decide([], situation(0, 1, retries_left=False)), Next)
+
+
+# --- repairs -------------------------------------------------------------------------------------
+
+
+def repairs(**more: Any) -> Next | GiveUp:
+    """What follows an answer of the first of two targets that does not fit, with what was wrong known."""
+    known = {"repairable": True, **more}
+    now = msgspec.structs.replace(situation(0, 0, schema_repairs_max=2), **known)
+    return decide([failed(0, FailureKind.OUTPUT_INVALID)], now)
+
+
+def test_the_same_target_is_told_what_was_wrong() -> None:
+    """At once; only where something is known of it, and its provider may be asked."""
+    assert repairs() == Next((0,), 0.0, last=False, directive=DirectiveKind.SCHEMA)
+    assert repairs(repairable=False) == Next((1,), 0.0, last=False)
+    assert repairs(waits=(9.0, 0.0)) == Next((1,), 0.0, last=False)
+
+
+def test_repairs_are_made_so_often_as_the_route_says() -> None:
+    """Each counts, whatever became of it; one that was refused is the last."""
+    now = msgspec.structs.replace(
+        situation(0, 0, schema_repairs_max=2, attempts_max=9), repairable=True
+    )
+    first = failed(0, FailureKind.OUTPUT_INVALID)
+    again = msgspec.structs.replace(first, directive=DirectiveKind.SCHEMA)
+    refused = Attempted(0, Failure(FailureKind.REFUSED, 400), 100.0, DirectiveKind.SCHEMA)
+    assert decide([first, again], now) == Next(
+        (0,), 0.0, last=False, directive=DirectiveKind.SCHEMA
+    )
+    assert decide([first, again, again], now) == Next((1,), 0.0, last=False)
+    assert decide([first, refused], now) == Next((1,), 0.0, last=False)
