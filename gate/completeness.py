@@ -20,13 +20,9 @@ from gate.events import (
     UsageReport,
 )
 from gate.failure import Failure, FailureKind
-from gate.openai import says_failure
+from gate.openai import REAL_ENDS, says_failure
 
 __all__ = ["Answer"]
-
-_REAL_ENDS = frozenset(
-    {"length", "content_filter"}
-)  # ends without content that are answers all the same
 
 
 class Answer:
@@ -90,7 +86,7 @@ class Answer:
     def empty(self) -> bool:
         """Whether some choice has no answer content, and did not end with `length` or `content_filter`."""
         return any(
-            choice not in self._content and self.finished.get(choice) not in _REAL_ENDS
+            choice not in self._content and self.finished.get(choice) not in REAL_ENDS
             for choice in range(self.choices)
         )
 

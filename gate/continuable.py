@@ -15,7 +15,7 @@ import msgspec
 from gate.dialects import CEILINGS
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
-from gate.splice import Body, Member, members_of
+from gate.splice import Body, Member, first_word, members_of
 
 __all__ = ["Continuable", "last_element", "read_continuable"]
 
@@ -44,7 +44,6 @@ _SAYS_NOTHING: Final[tuple[object, ...]] = (None, False, 0, "", [], {})
 _FREE_FORMATS: Final = (None, "text")
 _FREE_TOOLS: Final = (None, "auto", "none")
 _STRUCTURE: Final = re.compile(rb'["\[\]{},]')
-_WORD: Final = re.compile(rb"[^ \t\n\r]")
 _ROLE_FIRST: Final = re.compile(rb'\{[ \t\n\r]*"role"[ \t\n\r]*:[ \t\n\r]*"([a-z]+)"')
 
 
@@ -141,7 +140,7 @@ def last_element(body: Body, end: int) -> int | None:
         elif depth and found in b"[{":
             depth -= 1
         elif not depth:
-            first = _first_word(body, position + 1)
+            first = first_word(body, position + 1)
             return first if first < end - 1 else None
     return None
 
@@ -166,10 +165,3 @@ def _backslashes(body: Body, position: int) -> int:
         count += run
         if run < WINDOW_BYTES:
             return count
-
-
-def _first_word(body: Body, position: int) -> int:
-    """The first byte from `position` on that is no white space."""
-    found = _WORD.search(body, position)
-    assert found is not None, "a bracket closes the array"
-    return found.start()

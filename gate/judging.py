@@ -16,7 +16,7 @@ from gate.continuable import Continuable
 from gate.events import Complete, Facts, Frame, Identity, Resume
 from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
-from gate.filters.contract import Filter, Noticing, Passed, Primed, Verdict, Violated, combine
+from gate.filters.contract import Filter, Passed, Primed, Verdict, Violated, combine
 from gate.hold import Hold
 from gate.mending import ChatMender
 from gate.mending_format import FormatMender
@@ -204,7 +204,7 @@ class Judge:
             [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         )
         for each in self._filters:
-            if isinstance(each, Noticing) and each.notice:
+            if each.notice:
                 self.remarks.append(Remark(each.name, each.notice))
         return ([], failure) if failure is not None else (self._release(self.tail.newest), None)
 

@@ -26,9 +26,10 @@ from gate.events import (
     ToolDelta,
 )
 from gate.filters.contract import FilterContext
-from gate.filters.structured_output import REAL_ENDS, read_format
+from gate.filters.structured_output import read_format
 from gate.json_answer import ends_early, json_span
 from gate.mending_text import text_by_choice, with_words
+from gate.openai import REAL_ENDS
 from gate.strict_json import NotJson, parse_json
 from gate.usage import completion_tokens
 

@@ -29,11 +29,10 @@ from gate.events import Finish, Frame, Identity, Mend, ToolDelta, UsageReport
 from gate.evidence import FRAME_OVERHEAD_BYTES
 from gate.loose_json import encoded, integer, items, paired, tolerant_object
 from gate.mending_calls import Call, ChoiceCalls, Held, Unknown
-from gate.openai import decode_object
+from gate.openai import REAL_ENDS, decode_object
 
-__all__ = ["CUT_REASONS", "ToolMender", "stays_as_it_is"]
+__all__ = ["REAL_ENDS", "ToolMender", "stays_as_it_is"]
 
-CUT_REASONS: Final = frozenset({"length", "content_filter"})
 """Finish reasons of answers that are no fault although they end early."""
 CALL_BYTES: Final = 1_024  # what is known of a call here and in a filter, in CPython 3.11
 _CALLS: Final = Mend.CALLS.value
@@ -130,7 +129,7 @@ class ToolMender:
         choice = self._choices.get(finish.choice)
         if choice is None:
             return
-        cut = finish.reason in CUT_REASONS
+        cut = finish.reason in REAL_ENDS
         for call in list(choice.open):
             if self._ceiling is not None and call is choice.newest and not call.waiting:
                 # What the end of the attempt reports will tell why these arguments end early.

@@ -54,6 +54,7 @@ from gate.sse import SseEvent
 
 __all__ = [
     "FINISH_REASONS",
+    "REAL_ENDS",
     "Note",
     "decode_event",
     "decode_object",
@@ -78,6 +79,9 @@ FINISH_REASONS: Final = frozenset(
     {"stop", "length", "tool_calls", "content_filter", "function_call"}
 )
 """OpenAI's own; any other passes unchanged, with an observation."""
+
+REAL_ENDS: Final = frozenset({"length", "content_filter"})
+"""Ends that break an answer off and leave it one all the same: what came is judged as it stands."""
 
 _SPELLINGS: Final = {
     **{word: word for word in FINISH_REASONS},

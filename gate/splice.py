@@ -214,6 +214,13 @@ def joined_members(data: bytes, members: Sequence[Member], but: frozenset[str]) 
     )
 
 
+def first_word(body: Body, position: int) -> int:
+    """The first byte from `position` on that is no white space; something closes what is looked through."""
+    found = _WORD.search(body, position)
+    assert found is not None, "a bracket closes it"
+    return found.start()
+
+
 def integer_of(data: bytes, member: Member | None) -> int:
     """A small index; 0 where there is none."""
     if member is None:

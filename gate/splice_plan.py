@@ -6,19 +6,17 @@ may see the old value. Names that it does not hold are inserted behind its last 
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from gate.splice import Body, Member
+from gate.splice import Body, Member, first_word
 
 __all__ = ["SplicePlan", "plan_splice"]
 
 NOTHING: Final[Mapping[str, bytes]] = types.MappingProxyType({})
-_WORD: Final = re.compile(rb"[^ \t\n\r]")
 
 
 class _Edit(msgspec.Struct, frozen=True):
@@ -112,9 +110,8 @@ def _appending(body: Body, member: Member, item: bytes) -> _Edit:
     """One more item, before the bracket that closes an array."""
     place = member.value_end - 1
     assert body[member.value_start : member.value_start + 1] == b"[", "an array"
-    first = _WORD.search(body, member.value_start + 1)
-    assert first is not None, "a bracket closes it"
-    return _Edit(place, place, (item,) if first.start() == place else (b",", item))
+    empty = first_word(body, member.value_start + 1) == place
+    return _Edit(place, place, (item,) if empty else (b",", item))
 
 
 def _insertion(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gate.dialects import CEILINGS
 from gate.errors import SchemaUnusable
 from gate.ingress import ChatRequest
 from gate.loose_json import items, member_value, string, tolerant_object
@@ -25,7 +26,7 @@ TOOL_MEMBERS_MAX: Final = 32  # of one tool, and of its function
 CHOICE_BYTES_MAX: Final = 65_536  # of `tool_choice`
 NAME_BYTES_MAX: Final = 1_024
 SCHEMAS_MAX: Final = 32  # kept compiled for one request
-_CEILINGS: Final = ("max_tokens", "max_completion_tokens")
+_CEILINGS: Final = CEILINGS["/v1/chat/completions"]
 _MEMBERS: Final = frozenset(
     {"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls", *_CEILINGS}
 )

@@ -64,10 +64,14 @@ Verdict: TypeAlias = Passed | Violated
 
 
 class Filter(Protocol):
-    """A filter that computes, for one attempt. `name` is a stable token, that of its table where it has one; `gating`: whether a release waits for it."""
+    """A filter that computes, for one attempt. `name` is a stable token, that of its table where it has one; `gating`: whether a release waits for it.
+
+    `notice`: what it has to say beside its verdict, a stable token, known at the end.
+    """
 
     name: str
     gating: bool
+    notice: str | None
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         """Judges the next frames; `position` is that of the first of them."""
@@ -82,13 +86,6 @@ class Primed(Protocol):
 
     def prime(self, text: str) -> None:
         """Called once, before the first `observe`, with the text of choice 0; only one choice is ever continued."""
-
-
-@runtime_checkable
-class Noticing(Protocol):
-    """A filter that may have something to say beside its verdict: a stable token, known at the end, or None."""
-
-    notice: str | None
 
 
 # The worst violation decides the recovery; the order is fixed, so that the order in which filters answer does not matter.

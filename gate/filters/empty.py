@@ -21,6 +21,7 @@ class EmptyFilter:
 
     name = "empty"
     gating = True
+    notice: str | None = None
 
     def __init__(self, choices: int) -> None:
         self._answer = Answer(choices)

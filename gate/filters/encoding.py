@@ -31,6 +31,7 @@ class EncodingFilter:
 
     name = "encoding"
     gating = True
+    notice: str | None = None
 
     def __init__(self, context: FilterContext) -> None:
         self._failure = failure_for(context.table.action, own=FailureKind.MALFORMED, code=CODE)

@@ -17,8 +17,9 @@ from typing import Final
 from gate.events import Event, Facts, Frame, TextDelta, ToolDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
-from gate.filters.structured_output import REAL_ENDS, read_format
+from gate.filters.structured_output import read_format
 from gate.mending_think import Kind, TagReader
+from gate.openai import REAL_ENDS
 from gate.repair import FORMAT, RepairNote, excerpt_of
 from gate.schema import SchemaError
 
@@ -82,6 +83,7 @@ class OutputPolicyFilter:
 
     name = "output_policy"
     gating = True
+    notice: str | None = None
 
     def __init__(
         self, choices: int, *, json: bool, mends: bool, may_call: bool, forced: bool

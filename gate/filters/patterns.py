@@ -37,6 +37,7 @@ class PatternsFilter:
 
     name = "patterns"
     gating = True
+    notice: str | None = None
 
     def __init__(self, context: FilterContext) -> None:
         table = context.table

@@ -59,6 +59,7 @@ class RepetitionFilter:
 
     name = "repetition"
     gating = True
+    notice: str | None = None
 
     def __init__(self, context: FilterContext) -> None:
         self._limits = _Limits(context.table)

@@ -22,12 +22,12 @@ from gate.events import AudioDelta, Facts, Frame, RefusalDelta, TextDelta, ToolD
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.json_answer import AnswerPrefix
+from gate.openai import REAL_ENDS
 from gate.repair import FORMAT, RepairNote, excerpt_of
 from gate.schema import CompiledSchema, SchemaError, compile_schema
 from gate.strict_json import NotJson, parse_json
 
 __all__ = [
-    "REAL_ENDS",
     "OutputFormat",
     "StructuredOutputFilter",
     "read_format",
@@ -40,7 +40,6 @@ EARLY_CHARS_MAX: Final = 8_192
 UNUSABLE: Final = "schema_unusable"
 NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
 _GATING: Final = frozenset({"repair", "reject"})
-REAL_ENDS: Final = frozenset({"length", "content_filter"})
 
 
 class OutputFormat(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from gate.events import Facts, Frame, RefusalDelta, TextDelta, ToolDelta, ToolEn
 from gate.failure import Failure, FailureKind
 from gate.filters.call_markup import MarkupWatch
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
-from gate.mending_tools import CUT_REASONS
+from gate.openai import REAL_ENDS
 from gate.openai_tools import LEGACY
 from gate.repair import RepairNote, excerpt_of
 from gate.schema import SchemaError
@@ -122,7 +122,7 @@ class ToolCallsFilter:
             if watch.found is not None:
                 return self._called_in_text(watch)
         first = position if self._first is None else self._first
-        fine = {fact.choice for fact in facts.finishes if fact.reason in CUT_REASONS}
+        fine = {fact.choice for fact in facts.finishes if fact.reason in REAL_ENDS}
         fine |= self._refused | self._made.keys()
         if self._rules.required and not fine.issuperset(range(self._choices)):
             told = "a call is asked for, and the answer has none"

@@ -82,6 +82,7 @@ class Stubborn:
 
     name = "stubborn"
     gating = True
+    notice: str | None = None
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         return Passed(min(2, position + len(frames)))

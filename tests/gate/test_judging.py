@@ -37,6 +37,8 @@ HALF = frames_of(b'{"content":"\\ud83d"}')
 class Script:
     """A filter that says what it is told: how many of the frames seen it keeps back, and which of them it condemns."""
 
+    notice: str | None = None
+
     def __init__(
         self,
         name: str,

@@ -36,8 +36,7 @@ def chunks(*deltas: dict[str, Any], name: str = "c1", usage: object = None) -> l
     values: list[dict[str, Any]] = [
         {"id": name, "choices": [{"index": 0, "delta": delta}]} for delta in deltas
     ]
-    if usage is not None:
-        values[-1]["usage"] = usage
+    values[-1:] = [{**each, "usage": usage} if usage is not None else each for each in values[-1:]]
     reader = ChatStreamReader(choices=1, event_bytes_max=1 << 16)
     return reader.feed(b"".join(b"data: %b\n\n" % json.dumps(value).encode() for value in values)).frames  # fmt: skip
 
@@ -58,6 +57,7 @@ class Watch:
 
     name = "watch"
     gating = True
+    notice: str | None = None
 
     def __init__(self, *, back: int = 0, bad: str = "\0") -> None:
         self.primed: str | None = None

@@ -31,6 +31,7 @@ class Watch:
 
     name = "watch"
     gating = True
+    notice: str | None = None
 
     def __init__(self) -> None:
         self.text = ""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gate.events import Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta
-from gate.filters.contract import FilterContext, Noticing, Passed
+from gate.filters.contract import FilterContext, Passed
 from gate.filters.refusal import RefusalFilter, begins_as_refusal
 
 
 def notice(*events: TextDelta | RefusalDelta | ReasoningDelta) -> str | None:
     """What is said of an answer of these events, one in each frame."""
     judge = RefusalFilter(FilterContext(2))
-    assert isinstance(judge, Noticing)
     assert not judge.gating
     for at, event in enumerate(events):
         assert judge.observe([Frame(b"{}", (event,), 2)], at) == Passed(at + 1)
