@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from actors.dispatch import Dispatch, Place
-from actors.ports import Headers, Provider
+from actors.ports import AwaitingFilters, Headers, Provider
 from actors.world import World
 from gate.budget import MemoryBudget, Reservation
 from gate.config import FilterConfig, LimitsConfig, Prefill, RouteConfig
@@ -39,7 +39,8 @@ class Target:
 class Pool:
     """The targets that serve one alias, under one route, and its retry budget.
 
-    `filters`: the names in the route's list; `tables`: the options of those that have some. `blocked`: the gating filter that is not there, if one is missing.
+    `filters`: the names in the route's list; `tables`: the options of those that have some.
+    `awaiting`: by name, where those come from that await.
     """
 
     alias: str
@@ -47,8 +48,8 @@ class Pool:
     filters: tuple[str, ...]
     targets: tuple[Target, ...]
     retries: RetryBudget
-    blocked: str | None = None
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
+    awaiting: Mapping[str, AwaitingFilters] = field(default_factory=dict)
 
 
 class OpenExchanges:
@@ -152,6 +153,7 @@ class Exchange:
     probe: Probe
     ready_at: float
     endpoint: str
+    crashed: Callable[[BaseException], None]  # tells of a bug that the exchange survives
     continuable: Continuable | None = None  # None: no attempt can go on with another's answer
     attempts: int = 0  # made so far; one that found no place at a provider was none
 

@@ -6,11 +6,13 @@ receiving, discards what comes of that attempt, and still reports its end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
 
 from actors.attempt import Evidence
+from actors.awaiting import Answers, Desk
 from actors.context import Exchange
 from actors.probe import acting
 from gate.budget import Reservation
@@ -31,7 +33,7 @@ from gate.events import (
     Wire,
 )
 from gate.failure import Failure, FailureKind
-from gate.judging import Judge
+from gate.judging import Judge, Judged
 from gate.observe import What
 from gate.openai import FINISH_REASONS
 
@@ -52,37 +54,61 @@ async def run(
     exchange: Exchange,
     judge: Judge,
 ) -> None:
-    """Until `evidence` is closed."""
+    """Until `evidence` is closed, and, after a complete answer, until filters that only observe have answered."""
     with evidence, wire, reports, acting("evaluator"), exchange.budget.reserve(0) as held:
-        evaluator = _Evaluator(wire, reports, exchange, judge, held)
-        while True:
-            item = await _next(evidence, judge.wake())
-            match item:
-                case Batch():
-                    await evaluator.batch(item)
-                case End():
-                    await evaluator.end(item)
-                case Head():
-                    evaluator.head(item)
-                case Waited():
-                    await evaluator.tick()
-                case _:
-                    return
+        awaiting = exchange.pool.awaiting
+        answers = Answers()
+        desks = [Desk(name, filters, exchange, answers) for name, filters in awaiting.items()]
+        evaluator = _Evaluator(wire, reports, exchange, judge, held, desks=desks)
+        if not desks:
+            await _evaluate(evidence, evaluator, judge, None)
+            return
+        async with trio.open_nursery() as nursery:
+            for desk in desks:
+                nursery.start_soon(desk.run)
+            await _evaluate(evidence, evaluator, judge, answers)
+            await evaluator.linger(answers)
+            nursery.cancel_scope.cancel()
+
+
+async def _evaluate(
+    evidence: trio.MemoryReceiveChannel[Evidence],
+    evaluator: _Evaluator,
+    judge: Judge,
+    answers: Answers | None,
+) -> None:
+    while True:
+        item = await _next(evidence, judge.wake(), answers)
+        match item:
+            case Batch():
+                await evaluator.batch(item)
+            case End():
+                await evaluator.end(item, answers)
+            case Head():
+                evaluator.head(item)
+            case Waited():
+                await evaluator.tick()
+            case _:
+                return
 
 
 class Waited:
-    """Nothing arrived until the hold policy wanted to be asked again."""
+    """Nothing arrived until the hold policy wanted to be asked again, or a filter that awaits has answered."""
 
 
 async def _next(
-    evidence: trio.MemoryReceiveChannel[Evidence], wake: float | None
+    evidence: trio.MemoryReceiveChannel[Evidence], wake: float | None, answers: Answers | None
 ) -> Evidence | Waited | None:
-    """The next item; None when there are no more. A deadline is entered only where the hold policy has one."""
+    """The next item; None when there are no more. A scope is entered only where time or an answer may matter."""
     try:
-        if wake is None:
+        if answers is not None:
+            with answers.waking(wake):
+                return await evidence.receive()
+        elif wake is None:
             return await evidence.receive()
-        with trio.move_on_at(wake):
-            return await evidence.receive()
+        else:
+            with trio.move_on_at(wake):
+                return await evidence.receive()
         return Waited()
     except trio.EndOfChannel:
         return None
@@ -98,8 +124,11 @@ class _Evaluator:
         exchange: Exchange,
         judge: Judge,
         held: Reservation,
+        *,
+        desks: Sequence[Desk],
     ) -> None:
         self.condemned = False
+        self._desks = desks
         self._wire = wire
         self._reports = reports
         self._exchange = exchange
@@ -109,12 +138,14 @@ class _Evaluator:
         self._streams = exchange.snapshot.request.stream
         self._started = False
         self._seam_noted = False
+        self._ended = False  # nothing more comes of the attempt, and what was good of it went
         self._n = 0  # the attempt whose frames are held
 
     def head(self, head: Head) -> None:
         """An attempt has begun to answer."""
-        self.condemned = False
+        self.condemned = self._ended = False
         self._seam_noted = False
+        self._n = head.n
         if head.continues:
             self._judge.go_on()
         else:
@@ -134,6 +165,8 @@ class _Evaluator:
         if failure is None and self._judge.ledger_bytes > self._held.size:
             failure = self._account()
         self._tell(batch.n)
+        if self._desks:
+            self._ask()
         if released:
             await self._release(batch.n, released)
         if failure is not None:
@@ -142,19 +175,42 @@ class _Evaluator:
             self._account()
 
     async def tick(self) -> None:
-        """Time has passed: what was held for it may go."""
+        """Time has passed, or a filter has answered: what was held for it may go."""
+        if self.condemned or self._ended:
+            return
+        failure = self._judge.answered() if self._desks else None
+        self._tell(self._n)
+        if failure is not None:
+            await self._condemn(self._n, failure)
+            return
         frames = self._judge.tick(trio.current_time())
         if frames:
             await self._release(self._n, frames)
         self._account()
 
-    async def end(self, end: End) -> None:
+    async def linger(self, answers: Answers) -> None:
+        """Filters that only observe answer late: each within its deadline, and nobody waits for them but this."""
+        while any(each.closing and not each.settled for each in self._judge.awaited):
+            await answers.wait()
+        self._judge.answered()
+        self._tell(self._n)
+
+    def _ask(self) -> None:
+        """Filters that await are asked for what is new; those of an attempt before, no more."""
+        for desk in self._desks:
+            desk.follow(self._judge, self._n)
+
+    async def end(self, end: End, answers: Answers | None) -> None:
         """The attempt's end: everything held goes, or nothing."""
         how, judge = end.how, self._judge
+        self._ended = True
         if isinstance(how, Failure):
             judge.fail(how)
+            self._dismiss()
         elif not self.condemned:
             released, failure = judge.finish(how)
+            if failure is None and answers is not None:
+                released, failure = await self._settled(answers, released)
             self._tell(end.n)
             if failure is not None:
                 await self._condemn(end.n, failure)
@@ -170,6 +226,20 @@ class _Evaluator:
             Ended(end.n, how, end.target, judge.tail.released, facts, judge.resume)
         )
 
+    async def _settled(self, answers: Answers, released: list[Frame]) -> Judged:
+        """What a complete attempt comes to when every filter has answered that a release waits for."""
+        self._ask()
+        if not self._judge.pending:
+            return released, None
+        while self._judge.pending:
+            await answers.wait()
+        return self._judge.settle()
+
+    def _dismiss(self) -> None:
+        """Nobody is asked of this attempt any more."""
+        for desk in self._desks:
+            desk.follow(None, 0)
+
     def _note_finishes(self, n: int, how: HowEnded, facts: Facts) -> None:
         """What an operator may want to know of an odd ending that was taken for a good one."""
         if isinstance(how, Complete) and how.implied:
@@ -180,6 +250,8 @@ class _Evaluator:
     async def _condemn(self, n: int, failure: Failure) -> None:
         self.condemned = True
         self._judge.fail(failure)
+        self._dismiss()
+        self._tell(n)
         self._account()
         by = self._judge.judged_by
         self._exchange.note(What.VIOLATION, attempt=n, code=failure.code, filter=by)
@@ -189,6 +261,8 @@ class _Evaluator:
         """What the judgement has found beside its result: how a continuation met what was there, once, and remarks."""
         for remark in self._judge.remarks:
             self._exchange.note(What.REMARK, attempt=n, code=remark.code, filter=remark.filter)
+            if remark.error is not None:
+                self._exchange.crashed(remark.error)
         self._judge.remarks.clear()
         kind = self._judge.seam_kind
         if kind is not None and not self._seam_noted:

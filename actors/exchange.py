@@ -154,8 +154,6 @@ class _Supervisor:
         pool = self._gateway.pools.get(request.model)
         if pool is None or (self._door.models is not None and pool.alias not in self._door.models):
             return Terminal(refusal(404, "model_not_found", param="model"), 0)
-        if pool.blocked is not None:
-            return Terminal(refusal(503, "filter_unavailable"), 0)
         code = await self._gateway.dispatch.admit(place)
         if code is not None:
             return Terminal(refusal(503, code), 0, close=code == "draining")
@@ -178,6 +176,7 @@ class _Supervisor:
             probe=gateway.probe,
             ready_at=ready_at,
             endpoint=ENDPOINT,
+            crashed=partial(gateway.crashed, self._door.exchange),
             continuable=read_continuable(snapshot.body, request, ENDPOINT) if goes_on else None,
         )
         return exchange
@@ -318,7 +317,9 @@ def _inner_actors(
         format_mender=format_mender(pool.filters, context, pool.route.reasoning_field),
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
-        make_filters=lambda: make_filters(pool.filters, context, pool.tables),
+        make_filters=lambda: make_filters(
+            pool.filters, context, pool.tables, clock=trio.current_time
+        ),
     )
     return [
         partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),

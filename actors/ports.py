@@ -10,7 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from gate.errors import UpstreamFailed as UpstreamFailed  # what a provider port may raise
+from gate.errors import FilterUnavailable as FilterUnavailable  # what the ports may raise
+from gate.errors import UpstreamFailed as UpstreamFailed
+from gate.filters.awaited import Question
+from gate.filters.contract import Verdict
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Header fields in order, names in lower case."""
@@ -40,6 +43,23 @@ class UpstreamResponse(Protocol):
 
         Raises `UpstreamFailed` (CUT, PROTOCOL, ENCODING) where the body does not end as HTTP says it should.
         """
+
+
+class AwaitingFilter(Protocol):
+    """A filter that has to wait for its verdict (a service, a model, a thread), for one attempt."""
+
+    async def judge(self, question: Question) -> Verdict:
+        """The verdict on these frames, behind those of the questions before; one question at a time. May be cancelled at any moment.
+
+        Raises `FilterUnavailable` where there is none.
+        """
+
+
+class AwaitingFilters(Protocol):
+    """Where such filters come from."""
+
+    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+        """One for a new attempt; `before` is the answer text that stands before it already."""
 
 
 class Provider(Protocol):

@@ -66,6 +66,7 @@ FilterKind = Literal[
 ]
 FilterAction = Literal["error", "exact", "next_provider", "schema", "continuation"]
 FilterFailure = Literal["open", "closed"]
+WebhookShape = Literal["judge", "moderation"]
 BufferedError = Literal["status", "stream"]
 TunnelCut = Literal["mark", "end"]
 LogFormat = Literal["json", "text"]
@@ -268,6 +269,7 @@ class FilterConfig(Table, frozen=True, kw_only=True):
     url: str = ""
     api_key_env: str = ""
     batch_ms: Milliseconds = 0
+    shape: WebhookShape = "judge"  # what is asked and answered: our own, or a moderation endpoint's
 
 
 # The keys that belong to one kind; a key that is in no row is known to every kind.
@@ -275,7 +277,7 @@ FILTER_KEYS: Final[Mapping[str, frozenset[str]]] = types.MappingProxyType(
     {
         "patterns": frozenset({"patterns", "pattern_set"}),
         "repetition": frozenset({"chars_min", "repeats_min"}),
-        "webhook": frozenset({"url", "api_key_env", "batch_ms"}),
+        "webhook": frozenset({"url", "api_key_env", "batch_ms", "shape"}),
     }
 )
 # Kinds that say nothing without a table of their own.

@@ -12,12 +12,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from gate.config import FilterConfig, FilterKind, GatewayConfig, RouteConfig
+from gate.config import GatewayConfig
 from gate.config_rules import join
-from gate.filters.builtin import BUILT
-
-# Filter kinds that are built; every other kind in a route's list is without effect.
-BUILT_KINDS: Final[frozenset[str]] = frozenset(BUILT)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -44,9 +40,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "routes.*.responses_over_chat",
     "routes.*.clocks.chars_per_second_min",
     "routes.*.recovery.loop_temperature_add",
-    "filters.*.failure",
-    "filters.*.deadline_ms",
-    "filters.*.horizon_chars",
     "compat.buffered_error",
     "compat.tunnel_cut",
     "admin.key_env",
@@ -70,34 +63,8 @@ ALREADY_SO: Final[Mapping[str, tuple[object, ...]]] = types.MappingProxyType(
 
 
 def inactive(raw: Mapping[str, object]) -> tuple[str, ...]:
-    """The paths that the file sets to something else than the default, and without effect so far.
-
-    Behind them the ``[filters.*]`` tables whose kind is not built, and, for each route that a model
-    names, the kinds in its list that are not, as ``routes.NAME.filters: KIND``. ``raw`` are tables
-    that ``decode_config`` accepted.
-    """
-    paths = [path for pattern in NOT_ACTIVE for path in _set_paths(pattern, raw)]
-    config = msgspec.convert(raw, GatewayConfig)
-    tables = [join("filters", name) for name, table in config.filters.items() if _unbuilt(table)]
-    return (*paths, *tables, *_unbuilt_kinds(config))
-
-
-def blocked_routes(config: GatewayConfig) -> Mapping[str, str]:
-    """Route name -> its first gating ``[filters.*]`` table whose kind is not built.
-
-    What such a filter would have to pass can't be judged, so requests to the route are refused.
-    """
-    blocked: dict[str, str] = {}
-    for name, route in config.routes.items():
-        for entry in route.filters:
-            table = config.filters.get(entry)
-            if table is not None and table.gating and _unbuilt(table):
-                blocked.setdefault(name, entry)
-    return types.MappingProxyType(blocked)
-
-
-def _unbuilt(table: FilterConfig) -> bool:
-    return table.kind not in BUILT_KINDS
+    """The paths that the file sets to something else than the default, and without effect so far; ``raw`` are tables that ``decode_config`` accepted."""
+    return tuple(path for pattern in NOT_ACTIVE for path in _set_paths(pattern, raw))
 
 
 def _set_paths(pattern: str, raw: Mapping[str, object]) -> Iterator[str]:
@@ -126,12 +93,3 @@ def _step(place: Place, segment: str) -> Iterator[Place]:
         return
     for index, item in enumerate(value):
         yield Place(f"{path}[{index}]", get_args(field.type)[0], item)
-
-
-def _unbuilt_kinds(config: GatewayConfig) -> Iterator[str]:
-    """Built-in kinds without effect, route by route in the order in which models name them."""
-    for name in dict.fromkeys(model.route for model in config.models):
-        for entry in config.routes.get(name, RouteConfig()).filters:
-            tabled = entry in config.filters  # listed as filters.NAME already
-            if entry in get_args(FilterKind) and entry not in BUILT_KINDS and not tabled:
-                yield f"{join('routes', name)}.filters: {entry}"

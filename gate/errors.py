@@ -22,6 +22,7 @@
         LeaseUnavailable             no rebuilt request is stored under that ref, or not any more
         LeaseReleased                the body of a rebuilt request was asked for after its release
       UpstreamFailed                 the provider's connection or its HTTP failed (raised by the provider port only)
+      FilterUnavailable              a filter that awaits could not be asked (raised by its port only)
       CallerGone                     the caller left while something was written to it
 
 Anything else that is raised is a bug of ours: the exchange ends with `internal_error`, and it is logged and counted.
@@ -36,6 +37,7 @@ __all__ = [
     "BudgetExceeded",
     "CallerGone",
     "EndpointUnsupported",
+    "FilterUnavailable",
     "GateError",
     "LeaseDuplicate",
     "LeaseReleased",
@@ -251,6 +253,17 @@ class UpstreamFailed(GateError):
         self.public_code = f"provider_{fault.value}"
         self.fault = fault
         self.reused = reused
+
+
+class FilterUnavailable(GateError):
+    """A filter that awaits has no answer. `code` says why: a stable token, for the filter's notice."""
+
+    http_status = 503
+    retryable = True
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.public_code = code
 
 
 class CallerGone(GateError):

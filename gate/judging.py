@@ -16,7 +16,9 @@ from gate.continuable import Continuable
 from gate.events import Complete, Facts, Frame, Identity, Resume
 from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
+from gate.filters.awaited import Awaited
 from gate.filters.contract import Filter, Passed, Primed, Verdict, Violated, combine
+from gate.filters.policed import Policed
 from gate.hold import Hold
 from gate.mending import ChatMender
 from gate.mending_format import FormatMender
@@ -34,10 +36,11 @@ Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
 
 class Remark(NamedTuple):
-    """What a filter has found that holds nothing back: its name, and a stable token."""
+    """What a filter has found that holds nothing back, or why it failed: its name, and a stable token. `error`: what it raised, a bug of its own."""
 
     filter: str
     code: str
+    error: Exception | None = None
 
 
 class Judge:
@@ -102,6 +105,8 @@ class Judge:
             kept += self._seam.ledger_bytes
         if self.resume is not None:
             kept += self.resume.text.__sizeof__()
+        for each in self.awaited:
+            kept += each.ledger_bytes
         return kept
 
     def _begin(self, *, going_on: bool = False) -> None:
@@ -114,7 +119,7 @@ class Judge:
             ceiling=self._ceiling,
             tags=ThinkTags(self._reasoning_field, before=before) if self._think_tags else None,
         )
-        self._filters = self._make_filters()
+        self._renew_filters()
         self._passed = released
         opened = going_on and released > 0
         self._policy = Hold(self._hold, streams=self._streams, released=released, opened=opened)
@@ -127,6 +132,11 @@ class Judge:
         self.judged_by = ""
         if self._let_go:
             self._policy.let_go()
+
+    def _renew_filters(self) -> None:
+        self._filters = self._make_filters()
+        self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
+        self._said: Sequence[tuple[Filter, Verdict]] = ()
 
     def begin(self) -> None:
         """An attempt that begins the answer: what is left of the former one is forgotten."""
@@ -203,10 +213,51 @@ class Judge:
         failure = self._judge(frames, None) or self._judged(
             [(each, each.finish(self.tail.newest, facts)) for each in self._filters]
         )
-        for each in self._filters:
+        if failure is not None or self.pending:
+            return [], failure
+        self._gather_notices(self._filters)
+        return self._release(self.tail.newest), None
+
+    @property
+    def pending(self) -> bool:
+        """A filter that awaits has not said all that it has to before a complete attempt may end: once it has, `settle` ends it."""
+        return any(each.gating and each.closing and not each.settled for each in self.awaited)
+
+    def answered(self) -> Failure | None:
+        """Filters that await have answered since: the failure that this condemns the attempt with, if it does."""
+        if self._waits:
+            return None
+        self._gather_notices(self.awaited)
+        newest = Passed(self.tail.newest)  # what one that only observes has found was told already
+        return self._judged(
+            [
+                (
+                    each,
+                    each.verdict()
+                    if isinstance(each, Awaited)
+                    else told
+                    if each.gating
+                    else newest,
+                )
+                for each, told in self._said
+            ]
+        )
+
+    def settle(self) -> Judged:
+        """`finish`, where filters that await had still to answer."""
+        failure = self.answered()
+        if failure is not None:
+            return [], failure
+        self._gather_notices(self._filters)
+        return self._release(self.tail.newest), None
+
+    def _gather_notices(self, filters: Sequence[Filter]) -> None:
+        """What filters have to say beside their verdicts; each is told once."""
+        for each in filters:
             if each.notice:
-                self.remarks.append(Remark(each.name, each.notice))
-        return ([], failure) if failure is not None else (self._release(self.tail.newest), None)
+                error = each.error if isinstance(each, Policed | Awaited) else None
+                self.remarks.append(Remark(each.name, each.notice, error))
+                each.notice = None
 
     def fail(self, failure: Failure) -> None:
         """The attempt failed or was condemned: its frames go, but for those that another attempt may go on from."""
@@ -214,6 +265,9 @@ class Judge:
             return  # and so did the one before it, that left what is here
         self._failed = True
         self.facts = None
+        self._gather_notices(
+            [each for each in self._filters if isinstance(each, Policed | Awaited)]
+        )
         called = self._mender.holding
         self._mender.drop()
         if self._seam is not None and self._transcript is not None:
@@ -259,7 +313,7 @@ class Judge:
             return frames, settled.facts
         self.tail.truncate(released)
         self._passed = released
-        self._filters = self._make_filters()
+        self._renew_filters()
         return settled.frames, settled.facts
 
     def _seamed(self, frames: list[Frame]) -> list[Frame]:
@@ -289,6 +343,7 @@ class Judge:
 
     def _judged(self, verdicts: Sequence[tuple[Filter, Verdict]]) -> Failure | None:
         """What the gating filters say together; one that only observes holds and condemns nothing."""
+        self._said = verdicts
         gating = [verdict for each, verdict in verdicts if each.gating]
         verdict = combine(gating, newest=self.tail.newest)
         if len(gating) < len(verdicts):

@@ -18,7 +18,7 @@ import trio
 from actors.context import Door, Exchange, Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch, Place
 from actors.exchange import ENDPOINT, run_exchange
-from actors.ports import BodyPart, Caller, Disconnected, Headers, UpstreamRequest
+from actors.ports import AwaitingFilters, BodyPart, Caller, Disconnected, Headers, UpstreamRequest
 from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import (
@@ -406,10 +406,10 @@ def gateway(
     limits: LimitsConfig | None = None,
     concurrency: int = 64,
     capabilities: Iterable[str] = ("tools", "json_schema"),
-    blocked: str | None = None,
     prefill: Prefill = "none",
     filters: tuple[str, ...] = ("empty",),
     tables: Mapping[str, FilterConfig] | None = None,
+    awaiting: Mapping[str, AwaitingFilters] | None = None,
     structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
@@ -441,7 +441,7 @@ def gateway(
     share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
     budget = RetryBudget(share=share, floor=floor, now=0.0)
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, blocked, tables or {})},
+        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, tables or {}, awaiting or {})},
         limits=limits,
         caller_write_seconds=caller_write_seconds,
         dispatch=Dispatch(
@@ -486,6 +486,7 @@ def exchange_of(gate: Gateway, *, data: bytes | None = None) -> Exchange:
         probe=gate.probe,
         ready_at=trio.current_time(),
         endpoint=ENDPOINT,
+        crashed=lambda error: gate.crashed("ex-1", error),
     )
 
 

@@ -16,12 +16,12 @@ from actors.dispatch import Dispatch
 from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import GatewayConfig, ModelConfig, ProviderConfig
-from gate.config_active import blocked_routes
 from gate.health import ProviderHealth
 from gate.retry_budget import RetryBudget
 from transport.configfile import Loaded
 from transport.provider import HttpProvider
 from transport.telemetry import LogSink
+from transport.webhook import Webhook
 
 __all__ = ["open_gateway", "real_world"]
 
@@ -59,8 +59,15 @@ async def open_gateway(loaded: Loaded, log: LogSink) -> AsyncIterator[Gateway]:
             )
             for provider in config.providers
         }
+        webhooks = {
+            name: await clients.enter_async_context(
+                Webhook(name, table, loaded.secrets.filters.get(name))
+            )
+            for name, table in config.filters.items()
+            if table.kind == "webhook"
+        }
         yield Gateway(
-            pools=_pools(config, upstreams),
+            pools=_pools(config, upstreams, webhooks),
             limits=limits,
             caller_write_seconds=config.server.caller_write_seconds,
             dispatch=Dispatch(
@@ -88,8 +95,10 @@ def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
     )
 
 
-def _pools(config: GatewayConfig, upstreams: Mapping[str, _Upstream]) -> dict[str, Pool]:
-    blocked, now = blocked_routes(config), trio.current_time()
+def _pools(
+    config: GatewayConfig, upstreams: Mapping[str, _Upstream], webhooks: Mapping[str, Webhook]
+) -> dict[str, Pool]:
+    now = trio.current_time()
     pools = {}
     for model in config.models:
         route = config.routes[model.route]
@@ -102,8 +111,8 @@ def _pools(config: GatewayConfig, upstreams: Mapping[str, _Upstream]) -> dict[st
             retries=RetryBudget(
                 share=budget.retry_budget_share, floor=budget.retry_budget_floor, now=now
             ),
-            blocked=blocked.get(model.route),
             tables=config.filters,
+            awaiting={name: webhooks[name] for name in route.filters if name in webhooks},
         )
     return pools
 

@@ -10,11 +10,13 @@ import msgspec
 
 from gate.config import FilterConfig, FilterKind, OutputPolicy, StructuredOutput
 from gate.dialects import CEILINGS
+from gate.filters.awaited import Awaited
 from gate.filters.contract import Filter, FilterContext
 from gate.filters.empty import EmptyFilter
 from gate.filters.encoding import EncodingFilter
 from gate.filters.output_policy import output_policy
 from gate.filters.patterns import PatternsFilter
+from gate.filters.policed import Policed
 from gate.filters.refusal import RefusalFilter
 from gate.filters.repetition import RepetitionFilter
 from gate.filters.structured_output import structured_output
@@ -32,6 +34,13 @@ MEMBER_BYTES_MAX: Final = 4_096  # of any other member; more is nothing that we 
 ENDPOINT: Final = "/v1/chat/completions"
 _TOOLS: Final = frozenset({"tools", "functions"})
 
+HORIZON_CHARS: Final = 64  # of a service that is asked piece by piece, where its table gives none
+
+
+def _asked(table: FilterConfig) -> FilterConfig:
+    return msgspec.structs.replace(table, horizon_chars=table.horizon_chars or HORIZON_CHARS)
+
+
 BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "empty": lambda context: EmptyFilter(context.choices),
     "encoding": EncodingFilter,
@@ -41,6 +50,7 @@ BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
     "structured_output": structured_output,
     "output_policy": output_policy,
     "tool_calls": tool_calls,
+    "webhook": lambda context: Awaited(_asked(context.table)),
 }
 # Kinds that a key of the route switches on, whatever its list says.
 SWITCHED: Final = ("output_policy",)
@@ -78,11 +88,15 @@ def filter_context(
 
 
 def make_filters(
-    names: Sequence[str], context: FilterContext, tables: Mapping[str, FilterConfig] = NO_TABLES
+    names: Sequence[str],
+    context: FilterContext,
+    tables: Mapping[str, FilterConfig] = NO_TABLES,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> list[Filter]:
     """Fresh filters for one attempt, for those names of a route's list whose kind is built, and those that the route switches on beside it.
 
-    A name without a table is a kind itself.
+    A name without a table is a kind itself; one that has a table is under its policies. `clock`: monotonic seconds, for their deadlines.
     """
     made: list[Filter] = []
     for name in dict.fromkeys((*names, *SWITCHED)):
@@ -94,5 +108,6 @@ def make_filters(
             if each is not None:
                 each.name = name
                 each.gating = each.gating and options.gating
-                made.append(each)
+                policed = table is not None and not isinstance(each, Awaited)
+                made.append(Policed(each, options, clock) if policed else each)
     return made

@@ -22,6 +22,7 @@ from actors.exchange import run_exchange
 from gate.config import HoldConfig, LimitsConfig
 from gate.errors import UpstreamFault
 from gate.observe import Outcome, OutcomeKind
+from tests.actors.test_awaiting import ELSEWHERE, Service
 from tests.doubles import (
     DONE,
     ROLE,
@@ -62,6 +63,8 @@ class Scenario:
     stream: bool = True
     rivals: int = 0
     """Other exchanges that want the same, single place."""
+    services: Callable[[], dict[str, Service]] = dict
+    """Filters that await, by name."""
     tail_chars: int = 0
     """Of a window that is held back, so that an answer may go on at another attempt."""
 
@@ -98,6 +101,14 @@ SCENARIOS: Final = {
         "Hello",
         caller=lambda: RecordingCaller(LARGE[:200_000], LARGE[200_000:]),
     ),
+    "judged": Scenario(
+        lambda: [[healthy("He", "xx", every=0.1)], [healthy("He", "llo", every=0.1)]],
+        "Hello",
+        services=lambda: {
+            "hook": Service(0.25, denied="xx"),
+            "watch": Service(0.15),
+        },
+    ),
     "queued": Scenario(
         lambda: [[healthy("He", "llo", every=0.1) for _ in range(3)]], "Hello", rivals=2
     ),
@@ -111,6 +122,7 @@ class Run:
     gate: Gateway
     caller: RecordingCaller
     records: Records
+    services: dict[str, Service]
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     outcome: Outcome | None = None
     rivals: list[Outcome] = field(default_factory=list)
@@ -125,6 +137,7 @@ def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run
     records = Records()
     limits = LimitsConfig(exchanges_max=1 if scenario.rivals else 64)
     providers = [ScriptedProvider(*answers) for answers in scenario.script()]
+    services = scenario.services()
     window = HoldConfig(mode="window", tail_chars=scenario.tail_chars)
     run = Run(
         gateway(
@@ -134,9 +147,13 @@ def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run
             records=records,
             hold=window if scenario.tail_chars else None,
             prefill="vllm" if scenario.tail_chars else "none",
+            filters=("empty", *services),
+            tables=dict.fromkeys(services, ELSEWHERE),
+            awaiting=services,
         ),
         scenario.caller(),
         records,
+        services,
     )
 
     def struck() -> None:
@@ -171,6 +188,7 @@ def explore(scenario: Scenario, strike: Strike, seed: int) -> Iterator[Run]:
         run = run_once(scenario, strike, step=step, seed=seed)
         assert run.records.crashes == [], step
         assert left_behind(run.gate) == [], step
+        assert not any(service.open for service in run.services.values()), step
         assert_legal(run, scenario)
         if run.struck_at is None:
             assert step > 50, "the scenario has hardly begun"

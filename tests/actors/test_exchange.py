@@ -139,15 +139,6 @@ async def test_a_request_is_checked_before_a_provider_is_asked(
     assert left_behind(gate) == []
 
 
-async def test_a_gating_filter_that_is_missing_blocks_its_models() -> None:
-    """An answer that can't be judged is not asked for."""
-    provider, caller = ScriptedProvider(), RecordingCaller()
-    await supervise(gateway(provider, blocked="webhook"), caller)
-    assert (caller.status, caller.code) == (503, "filter_unavailable")
-    assert caller.headers[b"retry-after"] == b"1"
-    assert provider.asked == []
-
-
 async def test_a_request_goes_only_to_providers_that_can_serve_it() -> None:
     """With none the caller is told so, without an attempt."""
     provider, caller = ScriptedProvider(), RecordingCaller(request(tools=[{"type": "function"}]))

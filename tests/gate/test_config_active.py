@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from gate.config import FilterKind
-from gate.config_active import ALREADY_SO, BUILT_KINDS, NOT_ACTIVE, blocked_routes, inactive
+from gate.config_active import ALREADY_SO, NOT_ACTIVE, inactive
 from gate.config_check import decode_config
 
 TARGET = {"provider": "local", "model": "m"}
@@ -36,9 +35,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.responses_over_chat",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
-        "filters.*.failure",
-        "filters.*.deadline_ms",
-        "filters.*.horizon_chars",
         "compat.buffered_error",
         "compat.tunnel_cut",
         "admin.key_env",
@@ -51,17 +47,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "observe.sample_failure",
         "observe.otlp_endpoint",
     )
-    assert sorted(BUILT_KINDS) == [
-        "empty",
-        "encoding",
-        "output_policy",
-        "patterns",
-        "refusal",
-        "repetition",
-        "structured_output",
-        "tool_calls",
-    ]
-    assert set(get_args(FilterKind)) >= BUILT_KINDS
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
 
 
@@ -107,10 +92,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             ("clocks", "chars_per_second_min", 1.0),
             ("recovery", "loop_temperature_add", 0.2),
         )
-    ),
-    *(
-        (f"filters.*.{key}", {"filters": {"f": {"kind": "empty", key: value}}}, f"filters.f.{key}")
-        for key, value in {"failure": "open", "deadline_ms": 9, "horizon_chars": 9}.items()
     ),
     *(
         (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
@@ -197,44 +178,3 @@ def test_a_value_that_asks_for_what_is_there_is_no_wish_either() -> None:
     route: dict[str, Any] = {"filters": []}
     keys = [{"name": "a", "key_env": "A", "requests_per_minute": 0, "exchanges_max": 0}]
     assert inactive(tables(routes={"default": route}, keys=keys)) == ()
-
-
-def test_built_in_kinds_without_effect_are_named_for_routes_in_use() -> None:
-    """Nothing of the default list is; a route that no model names is silent."""
-    routes = {"idle": {"filters": ["webhook"]}}
-    assert inactive(tables(routes=routes)) == ()
-    assert inactive(tables(routes={**routes, "default": routes["idle"]})) == (
-        "routes.default.filters: webhook",
-    )
-
-
-def test_a_table_in_a_route_is_named_as_a_table_only() -> None:
-    """Also where it sets up the built-in kind of its own name."""
-    raw = tables(
-        routes={"default": {"filters": ["empty", "repetition", "webhook", "f"]}},
-        filters={
-            "repetition": {"kind": "repetition", "chars_min": 99, "action": "error"},
-            "webhook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
-            "f": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
-        },
-    )
-    assert inactive(raw) == ("filters.webhook", "filters.f")
-
-
-def test_a_route_with_a_gating_table_that_is_not_built_is_blocked() -> None:
-    """What would have to be judged first can't be: the first such table is the reason."""
-    config = decode_config(
-        tables(
-            routes={
-                "default": {"filters": ["empty", "watch", "policy", "hook", "repetition"]},
-                "free": {"filters": ["empty", "watch", "own-empty", "encoding"]},
-            },
-            filters={
-                "watch": {"kind": "webhook", "url": "http://127.0.0.1:1/see", "gating": False},
-                "policy": {"kind": "output_policy"},
-                "hook": {"kind": "webhook", "url": "http://127.0.0.1:1/judge"},
-                "own-empty": {"kind": "empty"},
-            },
-        )
-    )
-    assert blocked_routes(config) == {"default": "hook"}

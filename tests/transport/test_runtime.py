@@ -90,16 +90,16 @@ async def test_an_alias_becomes_a_pool_of_the_targets_that_can_be_used(tmp_path:
         ]
         assert [each.capabilities for each in pool.targets] == [{"tools"}, {"vision"}]
         assert {each.provider_name for each in pool.targets} == {"one"}
-        assert pool.blocked is None
+        assert pool.awaiting == {}
 
 
-async def test_a_route_with_a_gating_filter_that_is_not_built_is_blocked(tmp_path: Path) -> None:
-    """Its filters are known by name, with the options of those that have a table; without the gate nothing may pass."""
+async def test_a_route_knows_its_filters_by_name(tmp_path: Path) -> None:
+    """With the options of those that have a table, and the client of those that ask a service."""
     async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
         pool = gateway.pools["guarded"]
     assert pool.filters == ("empty", "no-keys")
     assert pool.tables["no-keys"].url == "http://127.0.0.1:9/judge"
-    assert pool.blocked is not None
+    assert [repr(each) for each in pool.awaiting.values()] == ["<Webhook no-keys>"]
 
 
 async def test_limits_are_those_of_the_file(tmp_path: Path) -> None:

@@ -9,17 +9,29 @@ import pytest
 
 from gate.config import FilterConfig, FilterKind
 from gate.events import Facts, Frame, TextDelta
+from gate.filters.awaited import Awaited
 from gate.filters.builtin import BUILT, FORMAT_BYTES_MAX, filter_context, make_filters
 from gate.filters.contract import FilterContext, Passed, Violated
+from gate.filters.empty import EmptyFilter
+from gate.filters.policed import Policed
 from gate.ingress import read_chat_request
 from gate.refs import is_stable_token
 from gate.tool_rules import ToolRules
 
 
-def test_a_route_gets_the_filters_it_lists_as_far_as_they_are_built() -> None:
-    """In its order; what is missing was said at the start."""
-    made = make_filters(["patterns-of-mine", "empty", "webhook"], FilterContext(1))
-    assert [each.name for each in made] == ["empty"]
+def test_a_route_gets_the_filters_it_lists() -> None:
+    """In its order; those that have a table are under its policies, or wait for their answers."""
+    tables = {
+        "words": FilterConfig(kind="patterns", patterns=("a",), gating=False),
+        "hook": FilterConfig(kind="webhook", url="http://127.0.0.1:1/"),
+    }
+    made = make_filters(["words", "empty", "hook"], FilterContext(1), tables)
+    assert [(each.name, each.gating) for each in made] == [
+        ("words", False),
+        ("empty", True),
+        ("hook", True),
+    ]
+    assert [type(each) for each in made] == [Policed, EmptyFilter, Awaited]
     assert make_filters([], FilterContext(1)) == []
 
 
@@ -85,9 +97,8 @@ def test_a_filter_has_the_name_and_the_options_of_its_table() -> None:
     tables = {
         "short-loops": FilterConfig(kind="repetition", chars_min=40, repeats_min=2),
         "watch": FilterConfig(kind="empty", gating=False),
-        "hook": FilterConfig(kind="webhook", url="http://127.0.0.1:1"),
     }
-    names = ["repetition", "short-loops", "watch", "hook"]
+    names = ["repetition", "short-loops", "watch"]
     made = make_filters(names, FilterContext(1), tables)
     assert [(each.name, each.gating) for each in made] == [
         ("repetition", True),
