@@ -106,6 +106,7 @@ class _Runner:
                 return Failure(FailureKind.QUEUE)
             self.target = by_name[name]
             exchange.attempts += 1
+            exchange.asked = name
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
             return await self._watched(exchange.targets[self.target], lease)
 

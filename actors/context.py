@@ -15,6 +15,7 @@ from gate.config import FilterConfig, LimitsConfig, Prefill, RouteConfig
 from gate.continuable import Continuable
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot
+from gate.measures import Measures
 from gate.observe import Observation, Probe, What
 from gate.refs import Refs
 from gate.retry_budget import RetryBudget
@@ -39,7 +40,7 @@ class Target:
 class Pool:
     """The targets that serve one alias, under one route, and its retry budget.
 
-    `filters`: the names in the route's list; `tables`: the options of those that have some.
+    `route_name`: what the configuration calls that route; `filters`: the names in its list; `tables`: the options of those that have some.
     `awaiting`: by name, where those come from that await.
     """
 
@@ -50,6 +51,7 @@ class Pool:
     retries: RetryBudget
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
     awaiting: Mapping[str, AwaitingFilters] = field(default_factory=dict)
+    route_name: str = "default"
 
 
 class OpenExchanges:
@@ -61,6 +63,16 @@ class OpenExchanges:
 
     def __len__(self) -> int:
         return len(self._endings)
+
+    @property
+    def held_bytes(self) -> int:
+        """Evidence of all of them."""
+        return sum(each.exchange.held_bytes for each in self._endings if each.exchange is not None)
+
+    @property
+    def leases(self) -> int:
+        """Bodies that were made for an attempt, or are the caller's own, and have not been let go."""
+        return sum(each.exchange.leases() for each in self._endings if each.exchange is not None)
 
     def add(self, ending: Ending) -> None:
         self._endings.add(ending)
@@ -97,6 +109,7 @@ class Gateway:
     crashed: Callable[[str, BaseException], None]
     open: OpenExchanges
     draining: bool = False
+    config_generation: int = 1  # counts the configurations that were in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,7 @@ class Ending:
     status: int = 0  # that the caller has got; 0: none yet
     bytes_out: int = 0  # of body
     stop: Callable[[], None] = lambda: None  # cancels the work, not the sink
+    exchange: Exchange | None = None  # once it was admitted
 
     def because(self, reason: str) -> None:
         self.reason = self.reason or reason
@@ -156,6 +170,22 @@ class Exchange:
     crashed: Callable[[BaseException], None]  # tells of a bug that the exchange survives
     continuable: Continuable | None = None  # None: no attempt can go on with another's answer
     attempts: int = 0  # made so far; one that found no place at a provider was none
+    asked: str = ""  # the provider of the attempt that is open
+    evidence: Reservation | None = None  # what the evaluator holds
+    leases: Callable[[], int] = lambda: 0
+    measures: Measures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.measures = Measures(
+            self.ready_at,
+            streams=self.snapshot.request.stream,
+            reasoning=self.pool.route.hold.reasoning == "release",
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the ledger that are evidence."""
+        return self.evidence.size if self.evidence is not None else 0
 
     @property
     def deadline(self) -> float:
@@ -173,6 +203,8 @@ class Exchange:
         status: int = 0,
         count: int = 0,
         filter: str = "",  # noqa: A002 - the name that the record has
+        directive: str = "",
+        reason: str = "",
     ) -> None:
         """One observation, with the exchange's id and the time since its request was whole."""
         self.probe(
@@ -186,5 +218,7 @@ class Exchange:
                 seconds=trio.current_time() - self.ready_at,
                 count=count,
                 filter=filter,
+                directive=directive,
+                reason=reason,
             )
         )

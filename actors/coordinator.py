@@ -20,7 +20,7 @@ from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
 from gate.events import Complete, Ended, Resume, Success, Terminal, Violation, Wire
-from gate.failure import Failure
+from gate.failure import Failure, FailureKind
 from gate.observe import What
 from gate.patches import Appended
 from gate.plan import Continuation, Directive, DirectiveKind, Exact, RecoveryPlan
@@ -59,7 +59,12 @@ async def run(
                 if order is None:
                     continue
                 await orders.send(order)
-                ended, notes = await _end_of(order, reports, exchange)
+                reported: Ended | None = None
+                try:
+                    ended, notes = await _end_of(order, reports)
+                    reported = ended
+                finally:
+                    recovery.tell(decision, order.n, reported)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 await wire.send(Success(ended.facts, exchange.attempts))
@@ -105,6 +110,24 @@ class _Recovery:
             barred=frozenset(self._barred),
         )
         return decide(self.history, situation)
+
+    def tell(self, decision: Next, n: int, ended: Ended | None) -> None:
+        """Attempt `n` of this decision is over; None: it was cut off with the exchange, which is no news of one that had found no place yet."""
+        exchange, code = self._exchange, FailureKind.ABORTED.value
+        name, exchange.asked = exchange.asked, ""
+        if ended is not None:
+            code = ended.how.code if isinstance(ended.how, Failure) else "complete"
+            name = exchange.targets[ended.target].provider_name if ended.target >= 0 else ""
+        elif not name:
+            return
+        exchange.note(
+            What.ATTEMPT_ENDED,
+            attempt=n,
+            code=code,
+            provider=name,
+            directive=decision.directive.value,
+            reason=self.history[-1].failure.code if self.history else "",
+        )
 
     def failed(
         self, decision: Next, ended: Ended, failure: Failure, notes: Sequence[RepairNote]
@@ -178,10 +201,10 @@ class _Recovery:
 
 
 async def _end_of(
-    order: AttemptOrder, reports: trio.MemoryReceiveChannel[Reports], exchange: Exchange
+    order: AttemptOrder, reports: trio.MemoryReceiveChannel[Reports]
 ) -> tuple[Ended, Sequence[RepairNote]]:
     """How the attempt ended, and what was wrong with its answer; a violation counts before its own end."""
-    n, violation = order.n, None
+    violation: Failure | None = None
     notes: Sequence[RepairNote] = ()
     while True:
         report = await reports.receive()
@@ -189,8 +212,4 @@ async def _end_of(
             violation, notes = report.failure, report.notes
             order.scope.cancel()
             continue
-        how = violation or report.how
-        code = how.code if isinstance(how, Failure) else "complete"
-        name = exchange.targets[report.target].provider_name if report.target >= 0 else ""
-        exchange.note(What.ATTEMPT_ENDED, attempt=n, code=code, provider=name)
-        return msgspec.structs.replace(report, how=how), notes
+        return msgspec.structs.replace(report, how=violation or report.how), notes

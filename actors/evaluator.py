@@ -56,6 +56,7 @@ async def run(
 ) -> None:
     """Until `evidence` is closed, and, after a complete answer, until filters that only observe have answered."""
     with evidence, wire, reports, acting("evaluator"), exchange.budget.reserve(0) as held:
+        exchange.evidence = held
         awaiting = exchange.pool.awaiting
         answers = Answers()
         desks = [Desk(name, filters, exchange, answers) for name, filters in awaiting.items()]
@@ -129,11 +130,13 @@ class _Evaluator:
     ) -> None:
         self.condemned = False
         self._desks = desks
+        self._condemned_for = ""
         self._wire = wire
         self._reports = reports
         self._exchange = exchange
         self._judge = judge
         self._held = held
+        self._measures = exchange.measures
         # A sink that writes a JSON object keeps what it gets until the terminal, under the exchange's reservation.
         self._streams = exchange.snapshot.request.stream
         self._started = False
@@ -144,12 +147,14 @@ class _Evaluator:
     def head(self, head: Head) -> None:
         """An attempt has begun to answer."""
         self.condemned = self._ended = False
+        self._condemned_for = ""
         self._seam_noted = False
         self._n = head.n
         if head.continues:
             self._judge.go_on()
         else:
             self._judge.begin()
+        self._measures.begin(self._judge.tail.newest)
 
     async def batch(self, batch: Batch) -> None:
         """What one read brought."""
@@ -162,6 +167,7 @@ class _Evaluator:
         released: list[Frame] = []
         if failure is None:
             released, failure = self._judge.take(batch.frames, batch.received_at)
+        self._measure(batch.frames, batch.received_at)
         if failure is None and self._judge.ledger_bytes > self._held.size:
             failure = self._account()
         self._tell(batch.n)
@@ -209,6 +215,7 @@ class _Evaluator:
             self._dismiss()
         elif not self.condemned:
             released, failure = judge.finish(how)
+            self._measure((), trio.current_time())
             if failure is None and answers is not None:
                 released, failure = await self._settled(answers, released)
             self._tell(end.n)
@@ -217,6 +224,8 @@ class _Evaluator:
             else:
                 await self._start(end.n)
                 await self._release(end.n, released)
+        code = self._condemned_for or (how.code if isinstance(how, Failure) else "")
+        self._measures.end(judge.tail.newest, code=code, reported=judge.reported_tokens)
         facts = judge.facts
         if facts is not None:
             self._note_finishes(end.n, how, facts)
@@ -248,7 +257,7 @@ class _Evaluator:
             self._exchange.note(What.FINISH_UNKNOWN, attempt=n)
 
     async def _condemn(self, n: int, failure: Failure) -> None:
-        self.condemned = True
+        self.condemned, self._condemned_for = True, failure.code
         self._judge.fail(failure)
         self._dismiss()
         self._tell(n)
@@ -256,6 +265,11 @@ class _Evaluator:
         by = self._judge.judged_by
         self._exchange.note(What.VIOLATION, attempt=n, code=failure.code, filter=by)
         await self._reports.send(Violation(n, failure, self._judge.notes))
+
+    def _measure(self, frames: Sequence[Frame], at: float) -> None:
+        """Frames that have been judged; they arrived at `at`."""
+        judge = self._judge
+        self._measures.arrive(frames, at, newest=judge.tail.newest, waiting=judge.waiting)
 
     def _tell(self, n: int) -> None:
         """What the judgement has found beside its result: how a continuation met what was there, once, and remarks."""
@@ -295,6 +309,8 @@ class _Evaluator:
         await self._send(Start(n, name, created, shape))
 
     async def _release(self, n: int, frames: list[Frame]) -> None:
+        if frames:
+            self._measures.release(self._judge.tail.released, trio.current_time())
         await self._start(n)
         piece: list[Frame] = []
         size = 0

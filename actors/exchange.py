@@ -37,7 +37,7 @@ from gate.filters.builtin import filter_context, make_filters
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.mending_format import format_mender
-from gate.observe import Observation, Outcome, OutcomeKind, What
+from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
 
 __all__ = ["run_exchange"]
@@ -96,6 +96,7 @@ class _Supervisor:
         self._ending = ending
         self._written: Written | None = None
         self._request: ChatRequest | None = None
+        self._pool: Pool | None = None
         self._admitted_as: Exchange | None = None
         self._terminal_sent = False
         self._silent: BaseException | None = None  # an end that nobody has explained yet
@@ -123,6 +124,7 @@ class _Supervisor:
                         else:
                             outer.start_soon(self._watch(releases.clone(), admitted, leave))
                             async with self._rebuilder(admitted) as rebuilder:
+                                admitted.leases = lambda: rebuilder.leases_open
                                 actors = _inner_actors(admitted, rebuilder, releases, self._sent)
                                 async with trio.open_nursery() as inner:
                                     for actor in actors:
@@ -154,6 +156,7 @@ class _Supervisor:
         pool = self._gateway.pools.get(request.model)
         if pool is None or (self._door.models is not None and pool.alias not in self._door.models):
             return Terminal(refusal(404, "model_not_found", param="model"), 0)
+        self._pool = pool
         code = await self._gateway.dispatch.admit(place)
         if code is not None:
             return Terminal(refusal(503, code), 0, close=code == "draining")
@@ -179,6 +182,7 @@ class _Supervisor:
             crashed=partial(gateway.crashed, self._door.exchange),
             continuable=read_continuable(snapshot.body, request, ENDPOINT) if goes_on else None,
         )
+        self._ending.exchange = exchange
         return exchange
 
     def _rebuilder(self, exchange: Exchange) -> AbstractAsyncContextManager[Rebuilder]:
@@ -256,8 +260,19 @@ class _Supervisor:
                 status=outcome.status,
                 seconds=seconds,
                 count=outcome.bytes_out,
+                route=self._pool.route_name if self._pool is not None else "",
+                mode=outcome.mode,
+                outcome=outcome.kind.value,
+                measured=self._measured(outcome),
             )
         )
+
+    def _measured(self, outcome: Outcome) -> Measured | None:
+        """What the attempts took and cost; None where the exchange was not admitted."""
+        if self._admitted_as is None:
+            return None
+        why = "" if outcome.kind is OutcomeKind.SUCCESS else outcome.code or outcome.kind.value
+        return self._admitted_as.measures.measured(why)
 
     def outcome(self) -> Outcome:
         """How the exchange ended: as the sink wrote it, else abandoned, else a bug of ours."""

@@ -62,6 +62,7 @@ class Rebuilder:
     ) -> None:
         self.patches = PatchStore(budget, primary_member(endpoint))
         self._leases = LeaseStore()
+        self._taken: list[Lease] = []  # those that may not have been let go
         self._needs = snapshot.request.needs  # a closed snapshot is refused here
         self._snapshot = snapshot
         self._budget = budget
@@ -96,7 +97,14 @@ class Rebuilder:
 
     def take(self, request_ref: RequestRef) -> Lease:
         """The body of a draft, which belongs to the caller from now on. Raises `StoreClosed`, `LeaseUnavailable`."""
-        return self._leases.take(request_ref)
+        lease = self._leases.take(request_ref)
+        self._taken = [each for each in (*self._taken, lease) if not each.released]
+        return lease
+
+    @property
+    def leases_open(self) -> int:
+        """Bodies that wait for their attempt, and those that were taken and not let go."""
+        return len(self._leases) + sum(not each.released for each in self._taken)
 
     async def aclose(self) -> None:
         """Refuses new rebuilds at once, waits for those in flight, and then gives back every body and patch that nobody took."""

@@ -27,7 +27,7 @@ from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
-from gate.usage import Share, joined_usage
+from gate.usage import Share, completion_tokens, joined_usage
 
 __all__ = ["Judge", "Judged", "Remark"]
 
@@ -108,6 +108,16 @@ class Judge:
         for each in self.awaited:
             kept += each.ledger_bytes
         return kept
+
+    @property
+    def reported_tokens(self) -> int:
+        """The completion tokens that this attempt has reported; 0: it has said nothing."""
+        return completion_tokens(self._mender.usage)
+
+    @property
+    def waiting(self) -> bool:
+        """Frames have arrived that are not in the tail yet: mending or the seam holds them."""
+        return bool(self._mender.held_bytes) or self._seam is not None
 
     def _begin(self, *, going_on: bool = False) -> None:
         released = self.tail.released

@@ -10,7 +10,16 @@ import msgspec
 
 from gate.budget import MemoryBudget
 
-__all__ = ["Observation", "Outcome", "OutcomeKind", "Probe", "What"]
+__all__ = [
+    "Measured",
+    "Observation",
+    "Outcome",
+    "OutcomeKind",
+    "Probe",
+    "Spent",
+    "TokenKind",
+    "What",
+]
 
 
 class What(Enum):
@@ -31,8 +40,42 @@ class What(Enum):
     CRASHED = "crashed"
 
 
+class TokenKind(Enum):
+    """What became of completion tokens."""
+
+    REPORTED = "reported"  # part of the answer, as their provider counted them
+    ESTIMATED = "estimated"  # part of the answer, one for each event that carried some
+    WASTED = "wasted"  # nobody has seen them
+
+
+class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Completion tokens of one attempt. `reason`: why they were wasted."""
+
+    kind: TokenKind
+    tokens: int
+    reason: str = ""
+
+
+class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Times of a whole exchange in seconds, None where there was nothing to measure, and what its attempts have cost.
+
+    `held_seconds`: the longest that a released frame has stayed. `ttft_seconds`: from the request to the first release of a stream; `ttft_added_seconds`: the part of it since the
+    first answer content arrived, from whichever attempt. `token_seconds`: per output token of a stream that ended well.
+    """
+
+    held_seconds: float | None = None
+    ttft_seconds: float | None = None
+    ttft_added_seconds: float | None = None
+    token_seconds: float | None = None
+    spent: tuple[Spent, ...] = ()
+
+
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record. `seconds` is a duration, or the moment on the exchange's clock where `what` is a beginning. `filter`: the name of the one that said `code`."""
+    """One record. `seconds` is a duration, or the moment on the exchange's clock where `what` is a beginning. `filter`: the name of the one that said `code`.
+
+    Of an attempt: the `directive` it followed, and the `reason`, how the one before it ended (empty: it was the first). Of an exchange's end: its `route` by name, the response's
+    `mode`, the `outcome`, and what was `measured` if it got as far as to attempts.
+    """
 
     what: What
     exchange: str
@@ -44,6 +87,12 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     count: int = 0
     filter: str = ""
+    directive: str = ""
+    reason: str = ""
+    route: str = ""
+    mode: str = ""
+    outcome: str = ""
+    measured: Measured | None = None
 
 
 Probe: TypeAlias = Callable[[Observation], None]

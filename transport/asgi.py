@@ -37,9 +37,10 @@ from gate.refs import is_stable_token
 from transport.caller import AsgiCaller
 from transport.configfile import Loaded, find_config
 from transport.containment import contained
+from transport.metrics import Metrics
 from transport.pages import make_pages
 from transport.runtime import open_gateway
-from transport.telemetry import LogSink, open_log
+from transport.telemetry import FanOut, LogSink, open_log
 
 __all__ = ["App", "app"]
 
@@ -100,9 +101,12 @@ class App:
         with self._log(loaded) as log, contained(log.connection_failed) as known:
             self._warn(loaded, log, known_server=known)
             async with AsyncExitStack() as opened:
+                metrics = Metrics()
+                probe = FanOut(log.observe, metrics.observe, crashed=log.crashed)
                 try:
-                    gateway = await opened.enter_async_context(open_gateway(loaded, log))
-                    self._begin(loaded, gateway)
+                    gateway = await opened.enter_async_context(open_gateway(loaded, log, probe))
+                    metrics.watch(gateway, lambda: log.dropped + probe.dropped)
+                    self._begin(loaded, gateway, metrics)
                 except Exception as error:  # noqa: BLE001 - a server that can't start must not listen
                     log.crashed("", error)
                     message = "the gateway could not start; the log says where"
@@ -133,14 +137,14 @@ class App:
                 "no write limit: a caller that does not read is never let go by this server; use `tidegate serve`",
             )
 
-    def _begin(self, loaded: Loaded, gateway: Gateway) -> None:
+    def _begin(self, loaded: Loaded, gateway: Gateway, metrics: Metrics) -> None:
         config = loaded.config
         self._keys = {
             key.name: (loaded.secrets.keys[key.name].encode(), frozenset(key.models) or None)
             for key in config.keys
         }
         self._header_bytes_max = config.limits.header_bytes_max
-        self._pages = make_pages(gateway, self.models_for)
+        self._pages = make_pages(gateway, metrics, self.models_for)
         self.gateway = gateway
 
     # ---- the door ---------------------------------------------------------------------------------

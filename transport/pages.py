@@ -1,4 +1,4 @@
-"""The pages behind the supervised routes: health, readiness, models, and OpenAI's envelope for everything that is not there."""
+"""The pages behind the supervised routes: health, readiness, metrics, models, and OpenAI's envelope for everything that is not there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 from actors.context import Gateway
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.refs import is_stable_token
+from transport.metrics import Metrics
 
 __all__ = ["ModelsFor", "make_pages"]
 
@@ -24,18 +25,19 @@ CREATED: Final = 1_700_000_000  # an alias has no birthday; clients only want a 
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
-def make_pages(gateway: Gateway, models_for: ModelsFor) -> QuartTrio:
+def make_pages(gateway: Gateway, metrics: Metrics, models_for: ModelsFor) -> QuartTrio:
     """The application. Quart's own limits are set, because its defaults would apply silently."""
     app = QuartTrio("tidegate")
     app.config["RESPONSE_TIMEOUT"] = None
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES_MAX
     app.url_map.merge_slashes = False  # a path that is not there is a 404 and no redirect
-    pages = _Pages(gateway, models_for)
+    pages = _Pages(gateway, metrics, models_for)
     app.after_request(pages.name_request)
     app.register_error_handler(HTTPException, pages.refused)
     app.register_error_handler(Exception, pages.crashed)
     app.add_url_rule("/healthz", view_func=pages.healthz)
     app.add_url_rule("/readyz", view_func=pages.readyz)
+    app.add_url_rule("/metrics", view_func=pages.metrics)
     app.add_url_rule("/v1/models", view_func=pages.models)
     app.add_url_rule("/v1/models/<path:alias>", view_func=pages.model)
     return app
@@ -44,8 +46,9 @@ def make_pages(gateway: Gateway, models_for: ModelsFor) -> QuartTrio:
 class _Pages:
     """The views."""
 
-    def __init__(self, gateway: Gateway, models_for: ModelsFor) -> None:
+    def __init__(self, gateway: Gateway, metrics: Metrics, models_for: ModelsFor) -> None:
         self._gateway = gateway
+        self._metrics = metrics
         self._models_for = models_for
 
     async def name_request(self, response: Response) -> Response:
@@ -77,6 +80,10 @@ class _Pages:
         if not any(target.health.wait_seconds(now) == 0 for target in targets):
             return _error(refusal(503, "no_provider"))
         return {"status": "ready"}
+
+    async def metrics(self) -> Response:
+        text, content_type = self._metrics.text(request.headers.get("accept", ""))
+        return Response(text, content_type=content_type)
 
     async def models(self) -> Response | dict[str, object]:
         aliases = self._aliases()

@@ -17,6 +17,7 @@ from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import GatewayConfig, ModelConfig, ProviderConfig
 from gate.health import ProviderHealth
+from gate.observe import Probe
 from gate.retry_budget import RetryBudget
 from transport.configfile import Loaded
 from transport.provider import HttpProvider
@@ -45,8 +46,10 @@ class _Upstream:
 
 
 @asynccontextmanager
-async def open_gateway(loaded: Loaded, log: LogSink) -> AsyncIterator[Gateway]:
-    """The gateway of a configuration; its clients are closed at the end of the block."""
+async def open_gateway(
+    loaded: Loaded, log: LogSink, probe: Probe | None = None
+) -> AsyncIterator[Gateway]:
+    """The gateway of a configuration; its clients are closed at the end of the block. `probe`: who gets its observations, if not the log alone."""
     config, limits = loaded.config, loaded.config.limits
     async with AsyncExitStack() as clients:
         upstreams = {
@@ -78,7 +81,7 @@ async def open_gateway(loaded: Loaded, log: LogSink) -> AsyncIterator[Gateway]:
             ),
             budget=MemoryBudget("process", limits.process_bytes_max),
             world=real_world(),
-            probe=log.observe,
+            probe=probe or log.observe,
             crashed=log.crashed,
             open=OpenExchanges(),
         )
@@ -113,6 +116,7 @@ def _pools(
             ),
             tables=config.filters,
             awaiting={name: webhooks[name] for name in route.filters if name in webhooks},
+            route_name=model.route,
         )
     return pools
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import structlog
 
-from gate.observe import Observation, What
+from gate.observe import Measured, Observation, Probe, What
 
-__all__ = ["LogSink", "open_log"]
+__all__ = ["FanOut", "LogSink", "open_log"]
 
 CLOSE_SECONDS: Final = 2.0  # the queue has so long to empty at the end
 _LEVELS: Final = {
@@ -28,7 +28,41 @@ _LEVELS: Final = {
     What.GIVE_UP: "warning",
     What.CRASHED: "error",
 }
-_FIELDS: Final = ("exchange", "attempt", "code", "provider", "framing", "status", "count", "filter")
+_FIELDS: Final = (
+    "exchange",
+    "attempt",
+    "code",
+    "provider",
+    "directive",
+    "reason",
+    "route",
+    "framing",
+    "status",
+    "count",
+    "filter",
+)
+_TIMES: Final = ("held_seconds", "ttft_seconds", "ttft_added_seconds", "token_seconds")
+
+
+class FanOut:
+    """One probe of several. One that raises is a bug of ours: it has lost that observation, the others get it, and no stream hears of it.
+
+    `crashed` is told of the first such error; the others are only counted.
+    """
+
+    def __init__(self, *probes: Probe, crashed: Callable[[str, BaseException], None]) -> None:
+        self.dropped = 0
+        self._probes = probes
+        self._crashed = crashed
+
+    def __call__(self, observation: Observation) -> None:
+        for probe in self._probes:
+            try:
+                probe(observation)
+            except Exception as error:  # noqa: BLE001 - a stream does not end because it could not be counted
+                self.dropped += 1
+                if self.dropped == 1:
+                    self._crashed(observation.exchange, error)
 
 
 class LogSink:
@@ -57,6 +91,8 @@ class LogSink:
             return
         values = {name: value for name in _FIELDS if (value := getattr(observation, name))}
         values["seconds"] = round(observation.seconds, 6)
+        if observation.measured is not None:
+            values |= _measured(observation.measured)
         self.say(level, observation.what.value, **values)
 
     def crashed(self, exchange: str, error: BaseException) -> None:
@@ -93,6 +129,18 @@ class LogSink:
         except queue.Full:
             self.dropped += 1
         self._written.wait(seconds)
+
+
+def _measured(measured: Measured) -> dict[str, Any]:
+    """Times that there were, and tokens by what became of them."""
+    times = {name: getattr(measured, name) for name in _TIMES}
+    values: dict[str, Any] = {
+        name: round(value, 6) for name, value in times.items() if value is not None
+    }
+    for spent in measured.spent:
+        name = f"tokens_{spent.kind.value}"
+        values[name] = values.get(name, 0) + spent.tokens
+    return values
 
 
 def _places(error: BaseException) -> Iterator[str]:
