@@ -68,6 +68,18 @@ async def test_a_gate_without_a_usable_provider_is_not_ready(tmp_path: Path) -> 
     assert answer.json()["error"]["type"] == "overloaded_error"
 
 
+async def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
+    """For every scraper, with no key; a page that was read is no exchange."""
+    async with pages(tmp_path) as (_, client):
+        answer = await client.get("/metrics")
+        asked = await client.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "tidegate_exchanges_open 0.0" in answer.text.splitlines()
+    assert asked.headers["content-type"].startswith("application/openmetrics-text")
+    assert asked.text.endswith("# EOF\n")
+
+
 async def test_the_models_are_the_aliases_in_the_order_of_the_file(tmp_path: Path) -> None:
     """As an SDK reads them; where they are served is nobody's business."""
     async with pages(tmp_path) as (_, client):
@@ -117,7 +129,9 @@ async def test_what_is_not_there_is_a_404_in_the_envelope(tmp_path: Path, path: 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/models", "/v1/models/small"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/v1/models", "/v1/models/small"]
+)
 async def test_a_page_is_only_read(tmp_path: Path, path: str, method: str) -> None:
     """Whoever tries more is told what is allowed."""
     async with pages(tmp_path) as (_, client):

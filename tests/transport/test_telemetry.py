@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from gate.observe import Observation, What
-from transport.telemetry import LogSink, open_log
+from gate.observe import Measured, Observation, Spent, TokenKind, What
+from transport.telemetry import FanOut, LogSink, open_log
 
 ENDED = Observation(
     What.EXCHANGE_ENDED,
@@ -64,6 +64,11 @@ class Stuck(io.StringIO):
         return super().write(text)
 
 
+def no_crash(exchange: str, error: BaseException) -> None:
+    """For a test in which nothing crashes."""
+    raise AssertionError(exchange) from error
+
+
 def fail(error: Exception) -> None:
     """Raises it."""
     raise error
@@ -97,6 +102,39 @@ def test_an_exchange_ends_with_one_line_of_facts() -> None:
     }
     assert second["level"] == "warning"
     assert second.keys() == {"event", "level", "timestamp", "exchange", "code", "seconds"}
+
+
+def test_the_line_of_an_exchange_says_what_was_measured() -> None:
+    """Times that there were, and tokens by what became of them; an attempt's says why it was made."""
+    out = io.StringIO()
+    spent = (
+        Spent(TokenKind.WASTED, 2, "stream_cut"),
+        Spent(TokenKind.WASTED, 3, "gap_timeout"),
+        Spent(TokenKind.REPORTED, 9),
+    )
+    with open_log("json", lines_max=10, out=out) as log:
+        log.observe(
+            Observation(
+                What.ATTEMPT_ENDED,
+                "ex-1",
+                attempt=2,
+                code="complete",
+                provider="local",
+                directive="exact",
+                reason="stream_cut",
+            )
+        )
+        measured = Measured(2.0, 0.12345678, 0.0, spent=spent)
+        log.observe(Observation(What.EXCHANGE_ENDED, "ex-1", route="default", measured=measured))
+    attempt, exchange = lines(out)
+    assert (attempt["directive"], attempt["reason"]) == ("exact", "stream_cut")
+    assert exchange["route"] == "default"
+    assert exchange["held_seconds"] == 2.0
+    assert exchange["ttft_seconds"] == 0.123457
+    assert exchange["ttft_added_seconds"] == 0.0
+    assert "token_seconds" not in exchange
+    assert (exchange["tokens_wasted"], exchange["tokens_reported"]) == (5, 9)
+    assert "tokens_estimated" not in exchange
 
 
 def test_a_log_for_people_is_text() -> None:
@@ -197,3 +235,35 @@ def test_a_log_that_is_stuck_holds_up_no_shutdown() -> None:
     log.close(seconds=5)
     thread.join(5)
     assert not thread.is_alive()
+
+
+# --- several probes ------------------------------------------------------------------------------
+
+
+def test_every_probe_gets_every_observation() -> None:
+    """In the order in which they are told."""
+    first: list[Observation] = []
+    second: list[Observation] = []
+    probe = FanOut(first.append, second.append, crashed=no_crash)
+    probe(ENDED)
+    assert (first, second, probe.dropped) == ([ENDED], [ENDED], 0)
+
+
+def test_a_probe_that_raises_hurts_nobody() -> None:
+    """The others get what it has lost; every loss is counted, and the first is told, by its exchange."""
+    told: list[tuple[str, BaseException]] = []
+    seen: list[Observation] = []
+
+    def broken(_: Observation) -> None:
+        raise KeyError("a bug")
+
+    def crashed(exchange: str, error: BaseException) -> None:
+        told.append((exchange, error))
+
+    probe = FanOut(broken, seen.append, crashed=crashed)
+    for _ in range(3):
+        probe(ENDED)
+    assert (len(seen), probe.dropped) == (3, 3)
+    [(exchange, error)] = told
+    assert exchange == "ex-1"
+    assert isinstance(error, KeyError)
