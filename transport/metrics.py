@@ -1,18 +1,19 @@
 """What Prometheus reads at `GET /metrics`: counts that a probe keeps, and gauges that are read off the gateway when somebody asks.
 
-The probe is called inside the actors, on the one thread of the loop, and so is the page: a count is a number in a dictionary, without a lock. There is a probe per observation and
-none per chunk. Labels are names out of the configuration and stable tokens of our own, never what a caller or a provider has said, and a counter has a bound on them besides.
+The probe is called inside the actors, on the one thread of the loop, and so is `now`: a count is a number in a dictionary, without a lock. There is a probe per observation and
+none per chunk. The text is made of what `now` gave, in a thread. Labels are names out of the configuration and stable tokens of our own, never what a caller or a provider has said, and a counter has a bound on them besides.
 """
 
 from __future__ import annotations
 
 import types
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -26,7 +27,7 @@ from gate.failure import FailureKind
 from gate.observe import Measured, Observation, TokenKind, What
 from gate.refs import is_stable_token
 
-__all__ = ["SERIES_MAX", "Counts", "Durations", "Metrics"]
+__all__ = ["SERIES_MAX", "Counts", "Durations", "Metrics", "Told"]
 
 SERIES_MAX: Final = 1_000  # of one counter; what would be one more is counted as OTHER
 NONE: Final = "none"  # where there is nothing to say
@@ -92,13 +93,28 @@ class Durations:
         return family
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A page that has not been written yet: families as they stood, and the process, which is asked while it is written."""
+
+    families: Sequence[Metric]
+    process: ProcessCollector
+
+    def collect(self) -> Iterable[Metric]:
+        """For the library."""
+        return [*self.families, *self.process.collect()]
+
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """The page and its content type: Prometheus' text, or OpenMetrics for who asks for that. It takes some milliseconds, and belongs into a thread."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self), content_type
+
+
 class Metrics:
     """Everything that is exported of one gateway. `observe` is a probe; `watch` says whose gauges are read."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        self._process = ProcessCollector(registry=None)
         self._gateway: Gateway | None = None
         self._dropped: Callable[[], int] = int
         self._exchanges = Counts(
@@ -149,13 +165,11 @@ class Metrics:
         if count is not None:
             count(observation)
 
-    def text(self, accept: str) -> tuple[bytes, str]:
-        """The page and its content type: Prometheus' text, or OpenMetrics for who asks for that."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+    def now(self) -> Told:
+        """Everything as it stands."""
+        return Told([*self._families()], self._process)
 
-    def collect(self) -> Iterator[Metric]:
-        """For the registry: every metric as it stands."""
+    def _families(self) -> Iterator[Metric]:
         counted = (self._exchanges, self._attempts, self._recoveries, self._give_ups, self._verdicts, self._tokens)  # fmt: skip
         measured = (self._held, self._ttft, self._added, self._pace)
         for each in (*counted, *measured):

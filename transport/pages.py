@@ -49,6 +49,8 @@ class _Pages:
     def __init__(self, gateway: Gateway, metrics: Metrics, models_for: ModelsFor) -> None:
         self._gateway = gateway
         self._metrics = metrics
+        # Of its own: behind many scrapes nobody else has to wait for a thread.
+        self._writers = trio.CapacityLimiter(1)
         self._models_for = models_for
 
     async def name_request(self, response: Response) -> Response:
@@ -82,7 +84,10 @@ class _Pages:
         return {"status": "ready"}
 
     async def metrics(self) -> Response:
-        text, content_type = self._metrics.text(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        text, content_type = await trio.to_thread.run_sync(
+            self._metrics.now().text, accept, limiter=self._writers
+        )
         return Response(text, content_type=content_type)
 
     async def models(self) -> Response | dict[str, object]:

@@ -18,7 +18,7 @@ Samples = Mapping[tuple[str, tuple[str, ...]], float]
 
 def samples(metrics: Metrics) -> Samples:
     """What the page says: sample names with the values of their labels in the order of their names, our own only."""
-    text, _ = metrics.text("")
+    text, _ = metrics.now().text("")
     return {
         (each.name.removeprefix("tidegate_"), tuple(each.labels[name] for name in sorted(each.labels))): each.value
         for family in read_text(text.decode())
@@ -233,7 +233,7 @@ def test_every_metric_says_what_it_is() -> None:
     """One family each, with a sentence; the process tells of itself as well."""
     metrics = Metrics()
     metrics.watch(gateway(ScriptedProvider()), int)
-    text, content_type = metrics.text("")
+    text, content_type = metrics.now().text("")
     families = list(read_text(text.decode()))
     names = [each.name for each in families]
     assert len(set(names)) == len(names)
@@ -246,7 +246,7 @@ def test_who_asks_for_openmetrics_gets_it() -> None:
     """As a scraper does; everyone else gets Prometheus' own text."""
     metrics = Metrics()
     metrics.observe(ended(Measured(1.0)))
-    text, content_type = metrics.text("application/openmetrics-text; version=1.0.0")
+    text, content_type = metrics.now().text("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     families = {each.name: each for each in read_openmetrics(text.decode())}  # type: ignore[no-untyped-call]
     assert families["tidegate_exchanges"].samples[0].value == 1
