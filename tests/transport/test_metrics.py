@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -13,6 +15,7 @@ from gate.refs import is_stable_token
 from tests.doubles import Records, ScriptedProvider, gateway
 from transport.metrics import SERIES_MAX, Counts, Durations, Metrics
 
+README = Path(__file__).parent.parent.parent / "README.md"
 Samples = Mapping[tuple[str, tuple[str, ...]], float]
 
 
@@ -240,6 +243,29 @@ def test_every_metric_says_what_it_is() -> None:
     assert all(each.documentation.endswith(".") for each in families if "tidegate" in each.name)
     assert "process_resident_memory_bytes" in names
     assert content_type.startswith("text/plain; version=")
+
+
+def test_every_metric_stands_in_the_readme_with_its_labels() -> None:
+    """And nothing stands there that is not exported."""
+    metrics = Metrics()
+    metrics.watch(gateway(ScriptedProvider()), int)
+    metrics.observe(ended(Measured(spent=(Spent(TokenKind.REPORTED, 1),))))
+    metrics.observe(attempt("complete", reason="stream_cut"))
+    metrics.observe(Observation(What.REMARK, "ex-1", code="refusal", filter="refusal"))
+    metrics.observe(Observation(What.GIVE_UP, "ex-1", code="attempts"))
+    text, _ = metrics.now().text("")
+    exported = {
+        each.name + "_total" * (each.type == "counter"): set(each.samples[0].labels) - {"le"}
+        for each in read_text(text.decode())
+        if each.name.startswith("tidegate_")
+    }
+    documented: dict[str, set[str]] = {}
+    for line in README.read_text().splitlines():
+        if line.startswith("| `tidegate_"):
+            _, names, labels, *_ = line.split("|")
+            for name in re.findall(r"`(\w+)`", names):
+                documented[name] = set(re.findall(r"`(\w+)`", labels))
+    assert documented == exported
 
 
 def test_who_asks_for_openmetrics_gets_it() -> None:
