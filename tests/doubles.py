@@ -509,6 +509,27 @@ def left_behind(gate: Gateway) -> list[str]:
     return found
 
 
+def untold(records: Records) -> list[str]:
+    """What the observations do not say though they should: an end for each attempt that was begun and for each exchange, with times that can be."""
+    found = []
+    attempts = {
+        what: [(each.exchange, each.attempt, each.provider) for each in records.observations if each.what is what and each.provider]
+        for what in (What.ATTEMPT_STARTED, What.ATTEMPT_ENDED)
+    }  # fmt: skip
+    if sorted(attempts[What.ATTEMPT_STARTED]) != sorted(attempts[What.ATTEMPT_ENDED]):
+        found.append(f"attempts: {attempts}")
+    if len(records.codes(What.EXCHANGE_STARTED)) != len(records.codes(What.EXCHANGE_ENDED)):
+        found.append("an exchange without an end")
+    for measured in filter(None, [each.measured for each in records.observations]):
+        times = (measured.held_seconds, measured.ttft_seconds, measured.ttft_added_seconds)
+        costs = [spent.tokens for spent in measured.spent]
+        if min([0.0, *filter(None, times)]) < 0 or min(costs, default=1) < 1:
+            found.append(f"{measured}")
+        if (measured.ttft_added_seconds or 0.0) > (measured.ttft_seconds or 0.0):
+            found.append(f"more was added than it took: {measured}")
+    return found
+
+
 async def supervise(gate: Gateway, caller: Caller, *, exchange: str = "ex-1") -> Outcome:
     """One exchange from its beginning to its end, after which nothing of it is left in its ledger."""
     outcome = await run_exchange(door(exchange), caller, gate)

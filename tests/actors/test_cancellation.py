@@ -43,6 +43,7 @@ from tests.doubles import (
     says,
     text,
     thought,
+    untold,
 )
 from tests.stepping import Striker, seed_scheduler
 
@@ -188,6 +189,7 @@ def explore(scenario: Scenario, strike: Strike, seed: int) -> Iterator[Run]:
         run = run_once(scenario, strike, step=step, seed=seed)
         assert run.records.crashes == [], step
         assert left_behind(run.gate) == [], step
+        assert untold(run.records) == [], step
         assert not any(service.open for service in run.services.values()), step
         assert_legal(run, scenario)
         if run.struck_at is None:

@@ -30,6 +30,7 @@ from tests.doubles import (
     door,
     gateway,
     left_behind,
+    untold,
 )
 from tests.doubles import Answer as Reply
 from tests.e2e.random_cases import WIRE_BYTES, Case, Crowd
@@ -255,6 +256,7 @@ def check_nothing_left(run: Run) -> None:
     """Bytes, places, connections, tasks; and nobody crashed who had no reason to."""
     assert not run.spun, "more steps than an exchange can need"
     assert left_behind(run.gate) == []
+    assert untold(run.records) == []
     providers = [each.provider for each in run.gate.pools[ALIAS].targets]
     assert sum(each.open for each in providers if isinstance(each, Deck)) == 0
     for first, second in itertools.pairwise(run.asked):
