@@ -159,7 +159,7 @@ async def test_what_a_service_has_passed_goes_when_it_has_said_so(
 
 async def test_services_are_asked_side_by_side(autojump_clock: trio.testing.MockClock) -> None:
     """The slowest decides when, and holds up none of the others."""
-    quick, slow = Service(0.1), Service(0.4)
+    quick, slow = Service(0.06), Service(0.37)
     answer = says(*(text(word) for word in "abcdefgh"), every=0.1, then=[Read(STOP), Read(DONE)])
     run = Run([answer], services={"quick": quick, "slow": slow})
     outcome = await run.play()

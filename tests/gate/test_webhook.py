@@ -49,9 +49,9 @@ def test_a_question_says_what_is_new_in_each_channel() -> None:
         question(
             RoleDelta(0, "assistant"),
             ReasoningDelta(0, "Hm."),
-            TextDelta(0, "Hel"),
+            TextDelta(0, "Good"),
             TextDelta(1, "No"),
-            TextDelta(0, "lo"),
+            TextDelta(0, "bye"),
             RefusalDelta(1, "I won't"),
             ToolDelta(0, 0, "c", "f", '{"a":1}'),
             ToolDelta(0, 1, "d", "f", "{}"),
@@ -64,7 +64,7 @@ def test_a_question_says_what_is_new_in_each_channel() -> None:
         "last": True,
         "texts": [
             {"choice": 0, "channel": "reasoning", "text": "Hm.", "context": 0},
-            {"choice": 0, "channel": "content", "text": "Hello", "context": 0},
+            {"choice": 0, "channel": "content", "text": "Goodbye", "context": 0},
             {"choice": 1, "channel": "content", "text": "No", "context": 0},
             {"choice": 1, "channel": "refusal", "text": "I won't", "context": 0},
             {"choice": 0, "channel": "arguments", "text": '{"a":1}', "context": 0},

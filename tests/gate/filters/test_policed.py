@@ -10,6 +10,7 @@ from gate.config import FilterConfig, FilterFailure
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
+from gate.filters.empty import EmptyFilter
 from gate.filters.policed import Policed, unavailable
 
 FRAMES = [Frame(b"{}", (TextDelta(0, "ab"),), 2), Frame(b"{}", (TextDelta(0, "cd"),), 2)]
@@ -67,6 +68,13 @@ def test_a_filter_that_works_is_left_alone() -> None:
     inner.notice = "seen"
     assert outer.finish(4, Facts()) == Passed(4)
     assert (outer.notice, outer.error) == ("seen", None)
+
+
+def test_a_filter_that_wants_no_priming_gets_none() -> None:
+    """Most look at what follows only."""
+    outer = Policed(EmptyFilter(1), FilterConfig(kind="empty"), lambda: 0.0)
+    outer.prime("before")
+    assert outer.observe(FRAMES, 0) == Passed(2)
 
 
 def test_its_horizon_is_kept_behind_what_it_passes() -> None:
