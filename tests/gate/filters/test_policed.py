@@ -10,7 +10,6 @@ from gate.config import FilterConfig, FilterFailure
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
-from gate.filters.empty import EmptyFilter
 from gate.filters.policed import Policed, unavailable
 
 FRAMES = [Frame(b"{}", (TextDelta(0, "ab"),), 2), Frame(b"{}", (TextDelta(0, "cd"),), 2)]
@@ -50,6 +49,20 @@ class Scripted:
         return said
 
 
+class Plain:
+    """Passes everything, and knows nothing of what stands before."""
+
+    name = "plain"
+    gating = True
+    notice: str | None = None
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        return Passed(position + len(frames))
+
+    def finish(self, position: int, facts: Facts) -> Verdict:
+        return Passed(position)
+
+
 def policed(inner: Scripted, failure: FilterFailure = "closed", horizon_chars: int = 0) -> Policed:
     """Under a table with a deadline of half a second."""
     table = FilterConfig(kind="patterns", failure=failure, horizon_chars=horizon_chars)
@@ -72,7 +85,7 @@ def test_a_filter_that_works_is_left_alone() -> None:
 
 def test_a_filter_that_wants_no_priming_gets_none() -> None:
     """Most look at what follows only."""
-    outer = Policed(EmptyFilter(1), FilterConfig(kind="empty"), lambda: 0.0)
+    outer = Policed(Plain(), FilterConfig(kind="empty"), lambda: 0.0)
     outer.prime("before")
     assert outer.observe(FRAMES, 0) == Passed(2)
 
