@@ -13,6 +13,7 @@ from actors.world import World
 from gate.budget import MemoryBudget, Reservation
 from gate.config import FilterConfig, LimitsConfig, Prefill, RouteConfig
 from gate.continuable import Continuable
+from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot
 from gate.measures import Measures
@@ -41,7 +42,7 @@ class Pool:
     """The targets that serve one alias, under one route, and its retry budget.
 
     `route_name`: what the configuration calls that route; `filters`: the names in its list; `tables`: the options of those that have some.
-    `awaiting`: by name, where those come from that await.
+    `awaiting`: by name, where those come from that await; `plugins`: by kind, what makes those that other packages have brought.
     """
 
     alias: str
@@ -52,6 +53,7 @@ class Pool:
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
     awaiting: Mapping[str, AwaitingFilters] = field(default_factory=dict)
     route_name: str = "default"
+    plugins: Mapping[str, FilterFactory] = field(default_factory=dict)
 
 
 class OpenExchanges:

@@ -333,7 +333,11 @@ def _inner_actors(
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
         make_filters=lambda: make_filters(
-            pool.filters, context, pool.tables, clock=trio.current_time
+            pool.filters,
+            context,
+            pool.tables,
+            plugins=pool.plugins,
+            clock=trio.current_time,
         ),
     )
     return [

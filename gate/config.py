@@ -255,7 +255,7 @@ class FilterConfig(Table, frozen=True, kw_only=True):
     ``horizon_chars``, ``chars_min``, ``repeats_min`` and ``batch_ms``: 0 is the kind's own default.
     """
 
-    kind: FilterKind
+    kind: str  # a FilterKind, or that of a plug-in
     # Left out: the kind's own; `patterns` ends in an error, the others recover as their faults do.
     action: FilterAction | None = None
     gating: bool = True  # False: observes only
@@ -270,6 +270,12 @@ class FilterConfig(Table, frozen=True, kw_only=True):
     api_key_env: str = ""
     batch_ms: Milliseconds = 0
     shape: WebhookShape = "judge"  # what is asked and answered: our own, or a moderation endpoint's
+
+
+class PluginConfig(FilterConfig, frozen=True, kw_only=True):
+    """``[filters.*]`` of a plug-in's kind; ``options``: the keys that are its own, decoded and checked."""
+
+    options: Table
 
 
 # The keys that belong to one kind; a key that is in no row is known to every kind.

@@ -20,8 +20,16 @@ from gate.config import (
     KeyConfig,
     LimitsConfig,
     ModelConfig,
+    PluginConfig,
     ProviderConfig,
     RouteConfig,
+)
+from gate.config_plugins import (
+    NO_PLUGINS,
+    Plugins,
+    option_problems,
+    with_options,
+    without_own_keys,
 )
 from gate.config_rules import (
     ConfigInvalid,
@@ -45,20 +53,26 @@ from gate.regex import PatternInvalid, compile_patterns
 UNREPAIRABLE: Final = frozenset({"patterns", "repetition", "encoding"})
 
 
-def decode_config(raw: Mapping[str, object]) -> GatewayConfig:
+def decode_config(raw: Mapping[str, object], *, plugins: Plugins = NO_PLUGINS) -> GatewayConfig:
     """Decode the tables of one file (as ``tomllib`` gives them) and check them as a whole.
 
-    The route ``default`` is added where the file has none. Raises ``ConfigInvalid`` with every
-    problem of the shape and, where the shape decodes, every problem across keys as well.
+    ``plugins``: the kinds of filters that other packages have brought; their tables become a
+    ``PluginConfig``. The route ``default`` is added where the file has none. Raises
+    ``ConfigInvalid`` with every problem of the shape and, where the shape decodes, every problem
+    across keys as well.
     """
-    problems = list(shape_problems(raw))
+    shared = without_own_keys(raw, plugins)
+    wrong = list(option_problems(raw, plugins))
+    problems = [*shape_problems(shared, plugins=plugins), *wrong]
     try:
-        config = msgspec.convert(raw, GatewayConfig)
+        config = msgspec.convert(shared, GatewayConfig)
     except msgspec.ValidationError:
         raise ConfigInvalid(tuple(problems)) from None
     if "default" not in config.routes:
         routes = {**config.routes, "default": RouteConfig()}
         config = msgspec.structs.replace(config, routes=routes)
+    if not wrong:
+        config = with_options(config, raw, plugins)
     problems.extend(_across(config))
     if problems:
         raise ConfigInvalid(tuple(problems))
@@ -172,7 +186,8 @@ def _filters(filters: Mapping[str, FilterConfig]) -> Iterator[Problem]:
         yield from token(path, name)
         if name in get_args(FilterKind) and name != table.kind:
             yield Problem(path, "is the name of a built-in kind, and the table is of another")
-        if table.action == "schema" and table.kind in UNREPAIRABLE:
+        unrepairable = table.kind in UNREPAIRABLE or isinstance(table, PluginConfig)
+        if table.action == "schema" and unrepairable:
             reason = f"{table.kind} can't say what a repair would have to mend"
             yield Problem(f"{path}.action", reason)
         if table.kind == "patterns":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -17,13 +17,17 @@ from gate.config import FILTER_KEYS, FilterKind, GatewayConfig, Range, Table
 from gate.config_rules import Problem, hint, join
 
 
-def shape_problems(raw: Mapping[str, object]) -> Iterator[Problem]:
+def shape_problems(
+    raw: Mapping[str, object], *, plugins: Collection[str] = ()
+) -> Iterator[Problem]:
     """Everything that keeps ``raw`` from being a ``GatewayConfig`` within its ranges.
 
-    Where nothing is yielded, ``msgspec.convert(raw, GatewayConfig)`` succeeds.
+    ``plugins``: the kinds of filters that are known beside the built-in ones; the keys that are
+    theirs alone are not in ``raw``. Where nothing is yielded, ``msgspec.convert(raw,
+    GatewayConfig)`` succeeds.
     """
     yield from _walk(GatewayConfig, raw, "")
-    yield from _foreign_keys(raw)
+    yield from _filter_tables(raw, (*get_args(FilterKind), *plugins))
 
 
 def _walk(kind: Any, value: object, path: str) -> Iterator[Problem]:
@@ -83,13 +87,18 @@ def _plain(kind: Any, value: object, path: str) -> Iterator[Problem]:
         yield Problem(path or "(file)", words[:1].lower() + words[1:])
 
 
-def _foreign_keys(raw: Mapping[str, object]) -> Iterator[Problem]:
-    """Keys of the ``[filters.*]`` tables that belong to another kind than the table's own."""
+def _filter_tables(raw: Mapping[str, object], kinds: Collection[str]) -> Iterator[Problem]:
+    """``[filters.*]`` tables of no known kind, and keys that belong to another kind than their table's."""
     tables = raw.get("filters")
     for name, table in tables.items() if isinstance(tables, Mapping) else ():
-        if not isinstance(table, Mapping) or table.get("kind") not in get_args(FilterKind):
+        kind = table.get("kind") if isinstance(table, Mapping) else None
+        if not isinstance(kind, str):
             continue  # the walk has said so
-        kind = table["kind"]
+        path = join("filters", name)
+        if kind not in kinds:
+            reason = f"must be one of {', '.join(kinds)}{hint(kind, kinds)}"
+            yield Problem(join(path, "kind"), reason)
+            continue
         for owner, keys in FILTER_KEYS.items():
             for key in sorted(keys.intersection(table)) if owner != kind else ():
-                yield Problem(join(join("filters", name), key), f"unknown key for the kind {kind}")
+                yield Problem(join(path, key), f"unknown key for the kind {kind}")

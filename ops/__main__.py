@@ -16,6 +16,7 @@ from gate.config_active import inactive
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid
 from ops.demo import run_demo
+from ops.plugins import load_plugins
 from ops.provider import run_provider, running_provider
 from transport.configfile import Loaded, Secrets, find_config, load_config
 from transport.serve import ListenFailed, open_listener, serve
@@ -71,7 +72,8 @@ def serve_command(
     if workers is not None:
         server["workers"] = workers
     try:
-        loaded = find_config(config, os.environ, Path.cwd(), server=server)
+        plugins = load_plugins()
+        loaded = find_config(config, os.environ, Path.cwd(), server=server, plugins=plugins)
         trio.run(_serve, loaded, server, restrict_keyboard_interrupt_to_checkpoints=True)
     except* ConfigInvalid as group:
         _fail(*(str(error) for error in group.exceptions))
@@ -135,7 +137,7 @@ def check_config(
 ) -> None:
     """Validate a configuration file offline; print every error with its path."""
     try:
-        loaded = load_config(file, os.environ)
+        loaded = load_config(file, os.environ, plugins=load_plugins())
     except ConfigInvalid as error:
         _fail(str(error))
         return

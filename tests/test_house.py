@@ -38,6 +38,7 @@ UNMIRRORED: Final = frozenset(
 ENTRY_POINTS: Final = frozenset(
     {
         "ops/__main__.py",  # the console command and `python -m ops`
+        "ops/examples/banned_words/tidegate_banned_words.py",  # a package of its own
         "transport/asgi.py",  # `hypercorn -k trio transport.asgi:app`
     }
 )

@@ -16,6 +16,7 @@ from typing import Final
 
 from gate.config import GatewayConfig
 from gate.config_check import decode_config
+from gate.config_plugins import NO_PLUGINS, Plugins, without_own_keys
 from gate.config_rules import ConfigInvalid, Problem
 from transport.pool import client_tls
 from transport.provider import parse_base_url, static_headers
@@ -53,7 +54,8 @@ class Loaded:
     """A configuration that may be used; ``source`` is a sentence fragment for the log.
 
     ``path`` is the file to read again on a reload, ``None`` where there was no file. ``raw`` is what
-    was decoded, for ``gate.config_active.inactive``. Static headers may be private: the ``repr``
+    was decoded, for ``gate.config_active.inactive``: without the keys that only ``plugins`` know, the
+    kinds of filters that other packages have brought. Static headers may be private: the ``repr``
     leaves both forms of the configuration out.
     """
 
@@ -62,19 +64,25 @@ class Loaded:
     secrets: Secrets
     source: str
     path: Path | None = None
+    plugins: Plugins = field(default_factory=dict)
 
 
 def load_config(
-    path: Path, env: Mapping[str, str], *, server: Mapping[str, object] | None = None
+    path: Path,
+    env: Mapping[str, str],
+    *,
+    server: Mapping[str, object] | None = None,
+    plugins: Plugins = NO_PLUGINS,
 ) -> Loaded:
-    """Read, decode and check one file. ``server``: keys that override its ``[server]`` table.
+    """Read, decode and check one file. ``server``: keys that override its ``[server]`` table; ``plugins``: see ``Loaded``.
 
     Raises ``ConfigInvalid``: for a file that can't be read or is not TOML with the file as the path
     (and line and column), else with the TOML path of each problem.
     """
     raw = _with_server(_read(path), server)
-    config, secrets = _checked(raw, env)
-    return Loaded(config, raw, secrets, source=str(path), path=path)
+    config, secrets = _checked(raw, env, plugins)
+    shared = without_own_keys(raw, plugins)
+    return Loaded(config, shared, secrets, source=str(path), path=path, plugins=plugins)
 
 
 def find_config(
@@ -83,19 +91,20 @@ def find_config(
     cwd: Path,
     *,
     server: Mapping[str, object] | None = None,
+    plugins: Plugins = NO_PLUGINS,
 ) -> Loaded | None:
     """The first of: ``argument``, the file $TIDEGATE_CONFIG, ``tidegate.toml`` in ``cwd``, and one
     provider from OPENAI_BASE_URL; ``None`` where there is none of them.
 
-    Relative paths are relative to ``cwd``. A file that is named must exist. ``server`` and errors as
-    in ``load_config``; problems of OPENAI_BASE_URL have TOML paths too: it stands for a file.
+    Relative paths are relative to ``cwd``. A file that is named must exist. ``server``, ``plugins`` and errors
+    as in ``load_config``; problems of OPENAI_BASE_URL have TOML paths too: it stands for a file.
     """
     if argument is not None:
-        return load_config(cwd / argument, env, server=server)
+        return load_config(cwd / argument, env, server=server, plugins=plugins)
     if env.get(CONFIG_ENV):
-        return load_config(cwd / env[CONFIG_ENV], env, server=server)
+        return load_config(cwd / env[CONFIG_ENV], env, server=server, plugins=plugins)
     if (cwd / DEFAULT_FILE).exists():
-        return load_config(cwd / DEFAULT_FILE, env, server=server)
+        return load_config(cwd / DEFAULT_FILE, env, server=server, plugins=plugins)
     if env.get("OPENAI_BASE_URL"):
         return _from_openai_variables(env, server)
     return None
@@ -109,7 +118,7 @@ def _from_openai_variables(env: Mapping[str, str], server: Mapping[str, object] 
     target = {"provider": "openai", "model": model}
     tables = {"providers": [provider], "models": [{"alias": model, "targets": [target]}]}
     raw = _with_server(tables, server)
-    config, secrets = _checked(raw, env)
+    config, secrets = _checked(raw, env, NO_PLUGINS)
     why = "OPENAI_MODEL" if env.get("OPENAI_MODEL") else "OPENAI_MODEL is not set"
     source = f"OPENAI_BASE_URL, with the one model alias {model} ({why})"
     return Loaded(config, raw, secrets, source=source)
@@ -124,8 +133,10 @@ def _with_server(
     return {**raw, "server": {**table, **server}}
 
 
-def _checked(raw: Mapping[str, object], env: Mapping[str, str]) -> tuple[GatewayConfig, Secrets]:
-    config = decode_config(raw)
+def _checked(
+    raw: Mapping[str, object], env: Mapping[str, str], plugins: Plugins
+) -> tuple[GatewayConfig, Secrets]:
+    config = decode_config(raw, plugins=plugins)
     wanted = list(_wanted(config))
     problems = [problem for path, name in wanted for problem in _unusable(path, env, name)]
     if not problems:

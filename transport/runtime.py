@@ -15,7 +15,8 @@ from actors.context import Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch
 from actors.world import World
 from gate.budget import MemoryBudget
-from gate.config import GatewayConfig, ModelConfig, ProviderConfig
+from gate.config import ModelConfig, ProviderConfig
+from gate.filters.plugin import plugged_in
 from gate.health import ProviderHealth
 from gate.observe import Probe
 from gate.retry_budget import RetryBudget
@@ -70,7 +71,7 @@ async def open_gateway(
             if table.kind == "webhook"
         }
         yield Gateway(
-            pools=_pools(config, upstreams, webhooks),
+            pools=_pools(loaded, upstreams, webhooks),
             limits=limits,
             caller_write_seconds=config.server.caller_write_seconds,
             dispatch=Dispatch(
@@ -99,9 +100,10 @@ def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
 
 
 def _pools(
-    config: GatewayConfig, upstreams: Mapping[str, _Upstream], webhooks: Mapping[str, Webhook]
+    loaded: Loaded, upstreams: Mapping[str, _Upstream], webhooks: Mapping[str, Webhook]
 ) -> dict[str, Pool]:
-    now = trio.current_time()
+    config, now = loaded.config, trio.current_time()
+    plugins = {kind: plugged_in(plugin) for kind, plugin in loaded.plugins.items()}
     pools = {}
     for model in config.models:
         route = config.routes[model.route]
@@ -115,6 +117,7 @@ def _pools(
                 share=budget.retry_budget_share, floor=budget.retry_budget_floor, now=now
             ),
             tables=config.filters,
+            plugins=plugins,
             awaiting={name: webhooks[name] for name in route.filters if name in webhooks},
             route_name=model.route,
         )

@@ -1,4 +1,4 @@
-"""The built-in kinds that are there today: kind -> filter for one attempt, or None where the request gives it nothing to judge."""
+"""The built-in kinds, each with what makes its filter for one attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from gate.config import FilterConfig, FilterKind, OutputPolicy, StructuredOutput
 from gate.dialects import CEILINGS
 from gate.filters.awaited import Awaited
-from gate.filters.contract import Filter, FilterContext
+from gate.filters.contract import Filter, FilterContext, FilterFactory
 from gate.filters.empty import EmptyFilter
 from gate.filters.encoding import EncodingFilter
 from gate.filters.output_policy import output_policy
@@ -29,6 +29,7 @@ from gate.tool_rules import read_tool_rules
 __all__ = ["BUILT", "filter_context", "make_filters"]
 
 NO_TABLES: Final[Mapping[str, FilterConfig]] = types.MappingProxyType({})
+NO_PLUGINS: Final[Mapping[str, FilterFactory]] = types.MappingProxyType({})
 FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
 MEMBER_BYTES_MAX: Final = 4_096  # of any other member; more is nothing that we know
 ENDPOINT: Final = "/v1/chat/completions"
@@ -41,7 +42,7 @@ def _asked(table: FilterConfig) -> FilterConfig:
     return msgspec.structs.replace(table, horizon_chars=table.horizon_chars or HORIZON_CHARS)
 
 
-BUILT: Final[Mapping[str, Callable[[FilterContext], Filter | None]]] = {
+BUILT: Final[Mapping[str, FilterFactory]] = {
     "empty": lambda context: EmptyFilter(context.choices),
     "encoding": EncodingFilter,
     "patterns": PatternsFilter,
@@ -92,19 +93,21 @@ def make_filters(
     context: FilterContext,
     tables: Mapping[str, FilterConfig] = NO_TABLES,
     *,
+    plugins: Mapping[str, FilterFactory] = NO_PLUGINS,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> list[Filter]:
-    """Fresh filters for one attempt, for those names of a route's list whose kind is built, and those that the route switches on beside it.
+    """Fresh filters for one attempt, for those names of a route's list whose kind is there, and those that the route switches on beside it.
 
-    A name without a table is a kind itself; one that has a table is under its policies. `clock`: monotonic seconds, for their deadlines.
+    A name without a table is a kind itself; one that has a table is under its policies. `plugins`: the kinds that other packages have brought; `clock`: monotonic seconds, for their deadlines.
     """
     made: list[Filter] = []
     for name in dict.fromkeys((*names, *SWITCHED)):
         table = tables.get(name)
         kind = name if table is None else table.kind
-        if kind in BUILT:
+        build = BUILT.get(kind) or plugins.get(kind)
+        if build is not None:
             options = table or FilterConfig(kind=cast("FilterKind", kind))
-            each = BUILT[kind](msgspec.structs.replace(context, table=options))
+            each = build(msgspec.structs.replace(context, table=options))
             if each is not None:
                 each.name = name
                 each.gating = each.gating and options.gating

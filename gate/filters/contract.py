@@ -6,7 +6,7 @@ move) or a violation. State belongs to one attempt; time comes with the batch. P
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -17,7 +17,16 @@ from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
 from gate.tool_rules import ToolRules, ToolSchemas
 
-__all__ = ["Filter", "FilterContext", "Passed", "Primed", "Verdict", "Violated", "combine"]
+__all__ = [
+    "Filter",
+    "FilterContext",
+    "FilterFactory",
+    "Passed",
+    "Primed",
+    "Verdict",
+    "Violated",
+    "combine",
+]
 
 
 class FilterContext(msgspec.Struct, frozen=True):
@@ -78,6 +87,10 @@ class Filter(Protocol):
 
     def finish(self, position: int, facts: Facts) -> Verdict:
         """Judges the answer as a whole, at the end of a complete attempt; `position` is the one behind its last frame, `facts` how it closed."""
+
+
+FilterFactory: TypeAlias = Callable[[FilterContext], Filter | None]
+"""What makes a kind's filter for one attempt; None where the request gives it nothing to judge."""
 
 
 @runtime_checkable
