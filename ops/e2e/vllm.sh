@@ -61,6 +61,7 @@ fi
 port=$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "$venv/bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name "$served" \
     --host 127.0.0.1 --port "$port" --dtype float32 --enforce-eager --max-model-len 2048 --max-num-seqs 8 \
+    --enable-auto-tool-choice --tool-call-parser hermes \
     --chat-template "$model/chatml.jinja" >"$work/server.log" 2>&1 &
 server=$!
 started+=("$server")
@@ -85,6 +86,8 @@ ask grammar true '"response_format": {"type": "json_schema", "json_schema": {"na
 grep -q '^HTTP/1.1 400' "$work/grammar.head" || fail "error inside a 200: $(cat "$work/grammar.head" "$work/grammar.body")"
 echo "error inside a 200: $(tail -n 1 "$work/grammar.body")"
 
+# It is held to a call that was required, but not to the schema of the arguments.
+check_demands "$upstream" "$served"
 stop_gateway
 
 check_continuation "$upstream" "$served" vllm '{}'
