@@ -4,7 +4,7 @@
 #   ops/e2e/tools.sh [VENV]
 #
 # The model is small and the server does not hold it to its tools: most of what is asked of it has to end in an error, and none of it in a call that is broken or left in the text.
-# COUNT: how often each is asked (40), about ten minutes in all. VENV and the gateway are those of llamacpp.sh.
+# COUNT: how often the most telling are asked (40), the others a quarter of that; about ten minutes in all. VENV and the gateway are those of llamacpp.sh.
 set -euo pipefail
 # shellcheck source=ops/e2e/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

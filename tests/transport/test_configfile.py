@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gate.config import PluginConfig
 from gate.config_rules import ConfigInvalid
+from tests.plugins import Said, WordPlugin
 from transport.configfile import FILE_BYTES_MAX, Loaded, find_config, load_config
 
 TEXT = """\
@@ -283,3 +285,20 @@ def test_what_only_the_client_refuses_is_found_before_the_start(
     with pytest.raises(ConfigInvalid) as refused:
         load_config(file, {})
     assert [problem.path for problem in refused.value.problems] == [path]
+
+
+def test_the_kinds_of_plugins_are_passed_on_with_what_was_decoded(tmp_path: Path) -> None:
+    """Their options are in the configuration only: what is left of the tables is what everybody knows."""
+    text = '[filters.mine]\nkind = "word"\nword = "blast"\ngating = false\n'
+    plugins = {"word": WordPlugin}
+    named = load_config(written(tmp_path, text), {}, plugins=plugins)
+    found = find_config(Path("tidegate.toml"), {}, tmp_path, plugins=plugins)
+    for loaded in (named, found):
+        assert loaded is not None
+        assert loaded.plugins == plugins
+        assert loaded.raw == {"filters": {"mine": {"kind": "word", "gating": False}}}
+        assert loaded.config.filters["mine"] == PluginConfig(
+            kind="word", gating=False, options=Said(word="blast")
+        )
+    with pytest.raises(ConfigInvalid, match=r"filters\.mine\.kind: must be one of"):
+        load_config(written(tmp_path, text), {})
