@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gate.config import PluginConfig
-from gate.config_active import blocked_routes, inactive
+from gate.config_active import inactive
 from gate.config_check import decode_config
 from gate.config_plugins import SHARED_KEYS, without_own_keys
 from gate.config_rules import ConfigInvalid
@@ -39,7 +39,6 @@ def test_a_table_of_a_plugin_s_kind_holds_its_options() -> None:
     assert isinstance(plain, PluginConfig)
     assert plain.options == Said()
     assert not isinstance(loops, PluginConfig)
-    assert blocked_routes(config) == {}
     shared = without_own_keys(raw, PLUGINS)
     assert inactive(shared) == ()
     assert tables["mine"]["word"] == "blast", "the tables of the file stay as they are"

@@ -185,18 +185,6 @@ def test_a_connection_that_failed_is_logged_by_its_places() -> None:
     assert "secret" not in out.getvalue()
 
 
-def test_a_plugin_that_failed_is_logged_by_its_name_and_place() -> None:
-    """What it raised may quote an answer."""
-    out = io.StringIO()
-    with open_log("json", lines_max=10, out=out) as log:
-        log.filter_failed("mine", caught(ValueError("secret")))
-    [line] = lines(out)
-    assert (line["event"], line["level"], line["filter"]) == ("filter_failed", "error", "mine")
-    [place] = line["errors"]
-    assert place.startswith("ValueError at ")
-    assert "secret" not in out.getvalue()
-
-
 def test_lines_beyond_the_queue_are_dropped_and_counted() -> None:
     """Nobody waits for the log."""
     out = io.StringIO()

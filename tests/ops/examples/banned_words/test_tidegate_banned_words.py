@@ -17,7 +17,7 @@ from ops.examples.banned_words.tidegate_banned_words import BannedWords, Options
 def made(*words: str) -> Filter:
     """One attempt's, as the gate makes it."""
     table = PluginConfig(kind="banned-words", options=Options(words=words or ("drat", "blast")))
-    each = plugged_in(BannedWords, print)(FilterContext(2, table=table))
+    each = plugged_in(BannedWords)(FilterContext(2, table=table))
     assert each is not None
     return each
 
