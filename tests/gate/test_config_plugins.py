@@ -53,7 +53,7 @@ def test_the_keys_of_every_filter_are_these() -> None:
 @pytest.mark.parametrize(
     ("table", "problems"),
     [
-        ({"wrod": "x"}, ["filters.f.wrod: unknown key for the kind word (did you mean word?)"]),
+        ({"worde": "x"}, ["filters.f.worde: unknown key for the kind word (did you mean word?)"]),
         ({"url": "http://x", "patterns": []}, ["filters.f.url: unknown key for the kind word", "filters.f.patterns: unknown key for the kind word"]),
         ({"word": 3}, ["filters.f.word: expected str, got int"]),
         ({"limit": 0}, ["filters.f.limit: expected int >= 1"]),
@@ -81,7 +81,7 @@ def test_an_option_that_is_missing_is_named() -> None:
 
 def test_a_kind_that_nobody_brings_is_unknown() -> None:
     """The plug-ins' are named with the others; a slip is recognised, and without the plug-in its table means nothing."""
-    [problem] = said({"f": {"kind": "wrod"}})
+    [problem] = said({"f": {"kind": "worde"}})
     assert problem.startswith("filters.f.kind: must be one of patterns, ")
     assert problem.endswith(", webhook, word (did you mean word?)")
     with pytest.raises(ConfigInvalid, match=r"filters\.f\.kind: must be one of"):
