@@ -20,7 +20,7 @@ FINGERPRINT: Final = "fp_tidegate_provider"
 CHOICES_MAX: Final = 128  # OpenAI's own limit
 QUOTED_WORDS_MAX: Final = 8
 QUOTED_CHARS_MAX: Final = 120
-ARGUMENT_CHARS: Final = 8  # one delta of a tool call's arguments
+JSON_CHARS: Final = 8  # one delta of a tool call's arguments, or of an answer in JSON
 SCHEMA_DEPTH_MAX: Final = 8
 
 SENTENCES: Final = (
@@ -119,6 +119,8 @@ class Chat(Struct, frozen=True, kw_only=True):
     include_usage: bool = False
     n: int = 1
     tool: Tool = DEFAULT_TOOL
+    forced: bool = False  # `tool_choice` asks for a call of `tool`
+    schema: object = None  # of the JSON that `response_format` asks for; None: text
 
     def text(self, choice: int = 0) -> str:
         """What a healthy answer says, in about forty words."""
@@ -128,15 +130,20 @@ class Chat(Struct, frozen=True, kw_only=True):
         return " ".join((f"You asked: “{quoted}”.", *chosen))
 
     def answer(self, choice: int) -> Said:
-        """The text, or what follows the prefix in it, within the caller's ceiling."""
-        words = words_of(self.text(choice).removeprefix(self.prefix))
+        """The call or the JSON that was asked for, else the text, or what follows the prefix in it, within the caller's ceiling."""
+        if self.forced:
+            return Said(call=self.call(choice), finish="tool_calls")
+        if self.schema is None:
+            words = words_of(self.text(choice).removeprefix(self.prefix))
+        else:
+            words = _pieces(_sample_text(self.schema))
         kept = words[: self.tokens_max]
         return Said(words=kept, finish="stop" if len(kept) == len(words) else "length")
 
     def call(self, choice: int) -> Call:
         """A call of the first declared tool, with arguments that suit its schema."""
-        arguments = msgspec.json.encode(_sample(self.tool.parameters, SCHEMA_DEPTH_MAX))
-        return Call(f"call_{self.serial:08d}_{choice}", self.tool.name, arguments.decode())
+        arguments = _sample_text(self.tool.parameters)
+        return Call(f"call_{self.serial:08d}_{choice}", self.tool.name, arguments)
 
     def chunk(self, choice: int, delta: Delta, *, finish: str | None = None) -> bytes:
         """One event of the stream."""
@@ -198,11 +205,18 @@ def _call_deltas(call: Call) -> list[Delta]:
     """The call as a provider streams it: its name first, then its arguments in pieces."""
     function = {"name": call.name, "arguments": ""}
     head = {"index": 0, "id": call.id, "type": "function", "function": function}
-    pieces = [
-        {"index": 0, "function": {"arguments": call.arguments[start : start + ARGUMENT_CHARS]}}
-        for start in range(0, len(call.arguments), ARGUMENT_CHARS)
-    ]
+    pieces = [{"index": 0, "function": {"arguments": piece}} for piece in _pieces(call.arguments)]
     return [{"tool_calls": [each]} for each in (head, *pieces)]
+
+
+def _pieces(text: str) -> list[str]:
+    """JSON as it is streamed."""
+    return [text[start : start + JSON_CHARS] for start in range(0, len(text), JSON_CHARS)]
+
+
+def _sample_text(schema: object) -> str:
+    """JSON that suits a schema."""
+    return msgspec.json.encode(_sample(schema, SCHEMA_DEPTH_MAX)).decode()
 
 
 def _sample(schema: object, depth: int) -> object:
@@ -263,6 +277,8 @@ class _ChatBody(Struct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     tools: list[_Tool] | None = None
+    tool_choice: object = None
+    response_format: object = None
     continue_final_message: bool = False
 
     def prompt(self) -> str:
@@ -276,8 +292,25 @@ class _ChatBody(Struct, frozen=True):
         return last.text() if wanted and last.role == "assistant" else ""
 
     def tool(self) -> Tool:
-        declared = (each.function for each in self.tools or ())
-        return next((each for each in declared if each is not None), DEFAULT_TOOL)
+        declared = [each.function for each in self.tools or () if each.function is not None]
+        match self.tool_choice:
+            case {"type": "function", "function": {"name": name}}:
+                declared.sort(key=lambda each: each.name != name)
+            case _:
+                pass
+        return declared[0] if declared else DEFAULT_TOOL
+
+    def forced(self) -> bool:
+        return self.tool_choice == "required" or isinstance(self.tool_choice, dict)
+
+    def schema(self) -> object:
+        match self.response_format:
+            case {"type": "json_object"}:
+                return {"type": "object"}
+            case {"type": "json_schema", "json_schema": {"schema": schema}}:
+                return schema
+            case _:
+                return None
 
 
 def read_chat(body: bytes, *, serial: int) -> Chat:
@@ -302,4 +335,6 @@ def read_chat(body: bytes, *, serial: int) -> Chat:
         include_usage=options is not None and bool(options.include_usage),
         n=asked.n or 1,
         tool=asked.tool(),
+        forced=asked.forced(),
+        schema=asked.schema(),
     )

@@ -138,6 +138,42 @@ def test_a_tool_call_suits_the_declared_schema() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [("required", "look"), ({"type": "function", "function": {"name": "listen"}}, "listen")],
+)
+def test_a_call_that_is_asked_for_is_made(choice: object, name: str) -> None:
+    """Of the tool that is named, or of the first."""
+    schema = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+    tools = [{"function": {"name": each, "parameters": schema}} for each in ("look", "listen")]
+    said = read_chat(body(user("q"), tools=tools, tool_choice=choice), serial=1).answer(0)
+    assert said == Said(call=Call("call_00000001_0", name, '{"at":"harbour"}'), finish="tool_calls")
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", None])
+def test_tools_alone_call_nothing(choice: object) -> None:
+    """A healthy answer is a text, unless something else is asked for."""
+    tools = [{"function": {"name": "look"}}]
+    said = read_chat(body(user("q"), tools=tools, tool_choice=choice), serial=1).answer(0)
+    assert (said.call, said.finish) == (None, "stop")
+
+
+def test_json_that_is_asked_for_suits_its_schema() -> None:
+    """In pieces, within the ceiling; any object where no schema is given, and a text where no JSON is asked for."""
+    properties = {"ok": {"type": "boolean"}, "name": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["ok", "name"]}
+    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    said = read_chat(body(user("q"), response_format=asked), serial=1).answer(0)
+    assert json.loads("".join(said.words)) == {"ok": True, "name": "harbour"}
+    assert len(said.words) > 2
+    cut = read_chat(body(user("q"), response_format=asked, max_tokens=2), serial=1).answer(0)
+    assert (list(cut.words), cut.finish) == (list(said.words[:2]), "length")
+    plain = {"type": "json_object"}
+    assert read_chat(body(user("q"), response_format=plain), serial=1).answer(0).words == ["{}"]
+    words = read_chat(body(user("q"), response_format={"type": "text"}), serial=1).answer(0).words
+    assert words == read_chat(body(user("q")), serial=1).answer(0).words
+
+
 def test_an_endless_schema_is_cut() -> None:
     """Arguments are bounded in depth."""
     schema: dict[str, Any] = {"type": "integer"}
