@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
-from gate.config import FilterConfig, FilterKind, OutputPolicy, StructuredOutput
+from gate.config import FilterConfig, OutputPolicy, StructuredOutput
 from gate.dialects import CEILINGS
 from gate.filters.awaited import Awaited
 from gate.filters.contract import Filter, FilterContext, FilterFactory
@@ -96,7 +96,7 @@ def make_filters(
     plugins: Mapping[str, FilterFactory] = NO_PLUGINS,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> list[Filter]:
-    """Fresh filters for one attempt, for those names of a route's list whose kind is there, and those that the route switches on beside it.
+    """Fresh filters for one attempt, for the names of a route's list, and those that the route switches on beside it.
 
     A name without a table is a kind itself; one that has a table is under its policies. `plugins`: the kinds that other packages have brought; `clock`: monotonic seconds, for their deadlines.
     """
@@ -104,13 +104,12 @@ def make_filters(
     for name in dict.fromkeys((*names, *SWITCHED)):
         table = tables.get(name)
         kind = name if table is None else table.kind
-        build = BUILT.get(kind) or plugins.get(kind)
-        if build is not None:
-            options = table or FilterConfig(kind=cast("FilterKind", kind))
-            each = build(msgspec.structs.replace(context, table=options))
-            if each is not None:
-                each.name = name
-                each.gating = each.gating and options.gating
-                policed = table is not None and not isinstance(each, Awaited)
-                made.append(Policed(each, options, clock) if policed else each)
+        build = plugins.get(kind) or BUILT[kind]
+        options = table or FilterConfig(kind=kind)
+        each = build(msgspec.structs.replace(context, table=options))
+        if each is not None:
+            each.name = name
+            each.gating = each.gating and options.gating
+            policed = table is not None and not isinstance(each, Awaited)
+            made.append(Policed(each, options, clock) if policed else each)
     return made
