@@ -8,7 +8,8 @@
 #   check_with_curl MEMBERS                  MEMBERS: more members of the request, each with a comma behind it
 #   check_with_sdk UPSTREAM MODEL BUSY EXTRA BUSY: how the server tells what it is working on, `slots` or `metrics`; EXTRA: a JSON object
 #   check_continuation UPSTREAM MODEL PREFILL EXTRA   an answer that is cut fifteen times at other places is whole each time
-#   check_demands UPSTREAM MODEL             calls and JSON, $COUNT times (40; the less telling ones a quarter of that): as asked for, or a clear error
+#   check_demands UPSTREAM MODEL MEMBERS     calls and JSON, $COUNT times (40; the less telling ones a quarter of that): as asked for, or a clear error;
+#                                            MEMBERS: a JSON object, `{"uniqueItems": true}` for the schema where the server takes it, or `{}`
 #   stop_gateway                             it has to end well, without a traceback in its log
 set -euo pipefail
 
@@ -381,7 +382,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 
-gate, upstream, served, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+gate, upstream, served, more, count = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), int(sys.argv[5])
 CITIES = ["Paris", "Oslo", "Bern", "Lima", "Cairo", "Quito", "Turin", "Kyoto"]
 TOOL = {
     "type": "function",
@@ -396,10 +397,9 @@ TOOL = {
         },
     },
 }
-# What grammars of model servers leave out: no two of the numbers may be equal.
 NUMBERS = {
     "type": "object",
-    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 6, "uniqueItems": True}},
+    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 6, **more}},
     "required": ["numbers"],
     "additionalProperties": False,
 }
@@ -420,7 +420,7 @@ def whole(value: object) -> bool:
 def called(text: str, calls: list[list[str]]) -> str:
     """A call that could be carried out."""
     if not calls:
-        return "missing"
+        return "in the text" if "<tool_call>" in text else "missing"
     for name, arguments in calls:
         value = loaded(arguments)
         if name != "get_weather" or not isinstance(value, dict) or value.keys() != {"city", "days"}:
@@ -433,14 +433,15 @@ def called(text: str, calls: list[list[str]]) -> str:
 
 def no_markup(text: str, calls: list[list[str]]) -> str:
     """A text or a call, but no call that was left in the text."""
-    return "in the text" if "<tool_call>" in text else called(text, calls) if calls else "sound"
+    return called(text, calls) if calls or "<tool_call>" in text else "sound"
 
 
 def numbers(text: str, calls: list[list[str]]) -> str:
     """JSON that fits the schema."""
     value = loaded(text)
     found = value.get("numbers") if isinstance(value, dict) and value.keys() == {"numbers"} else None
-    fits = isinstance(found, list) and 3 <= len(found) <= 6 and all(map(whole, found)) and len(set(found)) == len(found)
+    fits = isinstance(found, list) and 3 <= len(found) <= 6 and all(map(whole, found))
+    fits = fits and (len(set(found)) == len(found) or not more)
     return "sound" if fits else "broken"
 
 
@@ -502,8 +503,8 @@ def answer(client: openai.OpenAI, model: str, request: dict, stream: bool, judge
     found = judge(text, calls)
     if found == "sound":
         return "sound" if raw.headers.get("x-tidegate-attempts", "1") == "1" else "sound, asked again"
-    # An answer that ended at its ceiling says so itself; a call, though, has to be whole.
-    return "cut at the ceiling" if finish == "length" and not calls else found
+    # An answer that ended at its ceiling says so itself; a call, though, has to be whole and in its place.
+    return "cut at the ceiling" if finish == "length" and not calls and found != "in the text" else found
 
 
 wrong = 0
@@ -526,7 +527,7 @@ for what, make, judge, times in (
         print(f"{mark:5} {what}, {times} times {way} the gate: {', '.join(f'{ends[each]} {each}' for each in sorted(ends))}", flush=True)
 sys.exit(1 if wrong else 0)
 PYTHON
-    "$venv/bin/python" "$work/demands.py" "$url" "$1" "$2" "${COUNT:-40}" ||
+    "$venv/bin/python" "$work/demands.py" "$url" "$1" "$2" "$3" "${COUNT:-40}" ||
         fail "see above; the gateway's log: $(tail -n 20 "$work/gate.err")"
 }
 

@@ -11,5 +11,6 @@ set -euo pipefail
 
 start_llamacpp
 start_gateway llamacpp "$upstream/v1" smollm2-135m
-check_demands "$upstream" smollm2-135m
+# Its grammars leave out that no two of some numbers may be equal.
+check_demands "$upstream" smollm2-135m '{"uniqueItems": true}'
 stop_gateway

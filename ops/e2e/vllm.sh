@@ -87,7 +87,7 @@ grep -q '^HTTP/1.1 400' "$work/grammar.head" || fail "error inside a 200: $(cat 
 echo "error inside a 200: $(tail -n 1 "$work/grammar.body")"
 
 # It is held to a call that was required, but not to the schema of the arguments.
-check_demands "$upstream" "$served"
+check_demands "$upstream" "$served" '{}'
 stop_gateway
 
 check_continuation "$upstream" "$served" vllm '{}'
