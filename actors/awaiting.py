@@ -6,7 +6,7 @@ A desk never delays another, nor the evaluator: that goes on judging, and learns
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -82,7 +82,7 @@ class Desk:
         if awaited is not self._awaited:
             self._awaited, self._filter = awaited, None
             if awaited is not None:
-                self._filter = self._filters.begin(self._exchange, attempt, awaited.before)
+                self._filter = self._filters.begin(self._exchange, attempt, awaited)
             if self._asking is not None:
                 self._asking.cancel()
         if awaited is not None and awaited.asks:
@@ -129,14 +129,14 @@ class Desk:
 
 
 class Threaded:
-    """Filters that compute for too long to do it on the loop: each of their batches is judged in a worker thread. `make` gives a fresh one."""
+    """Filters that compute for too long to do it on the loop: what each is asked is judged in a worker thread, of which all share a few."""
 
-    def __init__(self, make: Callable[[], Filter]) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._threads = trio.CapacityLimiter(THREADS_MAX)
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
-        return _InThread(self._make(), self._threads, before)
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        assert awaited.heavy is not None, "somebody has to compute"
+        return _InThread(awaited.heavy(), self._threads, awaited.before)
 
 
 class _InThread:

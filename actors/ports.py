@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gate.errors import FilterUnavailable as FilterUnavailable  # what the ports may raise
 from gate.errors import UpstreamFailed as UpstreamFailed
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Verdict
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -58,8 +58,8 @@ class AwaitingFilter(Protocol):
 class AwaitingFilters(Protocol):
     """Where such filters come from."""
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
-        """One for a new attempt; `before` is the answer text that stands before it already."""
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        """One for a new attempt; `awaited` is the judge's side of it."""
 
 
 class Provider(Protocol):

@@ -32,6 +32,7 @@ from gate.config import (
     StructuredOutput,
 )
 from gate.errors import UpstreamFailed, UpstreamFault
+from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
 from gate.ingress import IngressSnapshot, read_chat_request
 from gate.observe import Observation, Outcome, What
@@ -410,6 +411,7 @@ def gateway(
     filters: tuple[str, ...] = ("empty",),
     tables: Mapping[str, FilterConfig] | None = None,
     awaiting: Mapping[str, AwaitingFilters] | None = None,
+    plugins: Mapping[str, FilterFactory] | None = None,
     structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
     caller_write_seconds: float = 60.0,
@@ -441,7 +443,18 @@ def gateway(
     share, floor = route.recovery.retry_budget_share, route.recovery.retry_budget_floor
     budget = RetryBudget(share=share, floor=floor, now=0.0)
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, filters, targets, budget, tables or {}, awaiting or {})},
+        pools={
+            ALIAS: Pool(
+                ALIAS,
+                route,
+                filters,
+                targets,
+                budget,
+                tables or {},
+                awaiting or {},
+                plugins=plugins or {},
+            )
+        },
         limits=limits,
         caller_write_seconds=caller_write_seconds,
         dispatch=Dispatch(

@@ -65,6 +65,12 @@ class WordPlugin(FilterPlugin):
             raise ValueError(QUOTE)
 
 
+class HeavyPlugin(WordPlugin):
+    """The same, in a thread."""
+
+    heavy = True
+
+
 class Fixed(FilterPlugin):
     """Says what `verdict` is, whatever comes; only observes."""
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import trio
 
+from actors.awaiting import Threaded
 from actors.context import Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch
+from actors.ports import AwaitingFilters
 from actors.world import World
 from gate.budget import MemoryBudget
 from gate.config import ModelConfig, ProviderConfig
@@ -104,6 +106,12 @@ def _pools(
 ) -> dict[str, Pool]:
     config, now = loaded.config, trio.current_time()
     plugins = {kind: plugged_in(plugin) for kind, plugin in loaded.plugins.items()}
+    threads = Threaded()
+    heavy = {kind for kind, plugin in loaded.plugins.items() if plugin.heavy}
+    awaiting: dict[str, AwaitingFilters] = {
+        name: threads for name, table in config.filters.items() if table.kind in heavy
+    }
+    awaiting |= webhooks
     pools = {}
     for model in config.models:
         route = config.routes[model.route]
@@ -118,7 +126,7 @@ def _pools(
             ),
             tables=config.filters,
             plugins=plugins,
-            awaiting={name: webhooks[name] for name in route.filters if name in webhooks},
+            awaiting={name: awaiting[name] for name in route.filters if name in awaiting},
             route_name=model.route,
         )
     return pools

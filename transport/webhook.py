@@ -14,7 +14,7 @@ import trio
 from actors.ports import AwaitingFilter, UpstreamRequest
 from gate.config import FilterConfig
 from gate.errors import FilterUnavailable, UpstreamFailed
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict
 from gate.webhook import ANSWER_BYTES_MAX, UNREADABLE, WebhookTalk
 from transport.http1 import Http1Transport
@@ -64,8 +64,8 @@ class Webhook:
     ) -> None:
         await self._client.aclose()
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
-        return _Asker(self, WebhookTalk(self._table, exchange, attempt, before))
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        return _Asker(self, WebhookTalk(self._table, exchange, attempt, awaited.before))
 
     async def post(self, body: bytes) -> bytes:
         """The body of a 2xx answer. Raises `FilterUnavailable`."""

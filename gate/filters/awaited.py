@@ -6,7 +6,7 @@ this is a filter like any other, whose verdict may change between two batches: `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from gate.config import FilterConfig
 from gate.events import Facts, Frame
 from gate.evidence import FRAME_OVERHEAD_BYTES
-from gate.filters.contract import Passed, Verdict, Violated
+from gate.filters.contract import Filter, Passed, Verdict, Violated
 from gate.filters.horizon import Horizon
 from gate.filters.policed import unavailable
 
@@ -51,21 +51,23 @@ class Question(msgspec.Struct, frozen=True):
 class Awaited:
     """One awaiting filter, for one attempt. Durations in seconds.
 
-    `before`: the answer text that stands before a continued attempt; `wants_end`: it is asked at the end of a complete attempt even where nothing is new.
+    `before`: the answer text that stands before a continued attempt. `heavy`: what makes the filter that judges in a thread, where that is what is waited for; it is asked at the
+    end of a complete attempt even where nothing is new.
     """
 
     notice: str | None = None
     error: Exception | None = None
 
-    def __init__(self, table: FilterConfig, *, wants_end: bool = False) -> None:
+    def __init__(self, table: FilterConfig, *, heavy: Callable[[], Filter] | None = None) -> None:
         self.name: str = table.kind
         self.gating = True
         self.before = ""
+        self.heavy = heavy
         self.closing = False
         self.deadline_seconds = table.deadline_ms / 1000
         self.gather_seconds = table.batch_ms / 1000
         self._closed = table.failure == "closed"
-        self._wants_end = wants_end
+        self._wants_end = heavy is not None
         self._horizon = Horizon(table.horizon_chars)
         self._facts: Facts | None = None
         self._start = 0  # the position of the first frame that it was not asked about

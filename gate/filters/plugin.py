@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from gate.config import PluginConfig, Table
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.filters.action import failure_for
-from gate.filters.contract import FilterContext, FilterFactory, Passed, Verdict, Violated
+from gate.filters.awaited import Awaited
+from gate.filters.contract import Filter, FilterContext, FilterFactory, Passed, Verdict, Violated
 from gate.refs import is_stable_token
 
 __all__ = ["FilterPlugin", "plugged_in"]
@@ -27,11 +28,13 @@ class FilterPlugin(abc.ABC):
     """One filter of a plug-in's kind, for one attempt.
 
     `options_type`: a frozen struct derived from `gate.config.Table`, with the keys that a table of this kind may hold beside those of every filter. It is decoded when the
-    configuration is read; a `ValueError` of its `__post_init__` is told to the operator. `gating`: False for a kind that only observes.
+    configuration is read; a `ValueError` of its `__post_init__` is told to the operator. `gating`: False for a kind that only observes;
+    `heavy`: True for one that may compute longer than other streams can wait, a few milliseconds: it is then asked in a worker thread, and one object is never asked twice at once.
     """
 
     options_type: ClassVar[type[Table]] = Table
     gating: ClassVar[bool] = True
+    heavy: ClassVar[bool] = False
     notice: str | None = None  # a stable token to be observed at the end, beside the verdict
 
     def __init__(self, context: FilterContext, options: Any) -> None:  # noqa: B027 - for those that keep nothing
@@ -59,7 +62,16 @@ class FilterPlugin(abc.ABC):
 
 def plugged_in(plugin: type[FilterPlugin]) -> FilterFactory:
     """What makes a plug-in's filter for an attempt. The context's table is a `PluginConfig`."""
-    return functools.partial(_PluggedIn, plugin)
+    make: Callable[[FilterContext], Filter] = functools.partial(_PluggedIn, plugin)
+    return functools.partial(_in_thread, plugin, make) if plugin.heavy else make
+
+
+def _in_thread(
+    plugin: type[FilterPlugin], make: Callable[[FilterContext], Filter], context: FilterContext
+) -> Filter:
+    awaited = Awaited(context.table, heavy=lambda: make(context))
+    awaited.gating = plugin.gating
+    return awaited
 
 
 class _PluggedIn:

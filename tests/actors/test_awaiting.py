@@ -11,12 +11,13 @@ import trio.testing
 
 from actors.awaiting import THREADS_MAX, Answers, Threaded
 from actors.ports import AwaitingFilter
-from gate.config import FilterConfig, HoldConfig, RecoveryConfig
+from gate.config import FilterConfig, HoldConfig, PluginConfig, RecoveryConfig
 from gate.errors import FilterUnavailable, UpstreamFault
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
+from gate.filters.plugin import plugged_in
 from gate.observe import Outcome, What
 from tests.doubles import (
     DONE,
@@ -36,6 +37,7 @@ from tests.doubles import (
     supervise,
     text,
 )
+from tests.plugins import HeavyPlugin, Said
 
 Judges = Callable[[Question], Awaitable[Verdict]]
 BAD = Violated(0, "bad", Failure(FailureKind.DENIED_NEXT, verdict="bad"))
@@ -62,8 +64,8 @@ class Service:
         self._denied = denied
         self._fault = fault
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
-        self.begun.append((exchange, attempt, before))
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        self.begun.append((exchange, attempt, awaited.before))
         return self
 
     async def judge(self, question: Question) -> Verdict:
@@ -368,7 +370,8 @@ class Counting:
     gating = True
     notice: str | None = None
 
-    def __init__(self, *, good: bool = True, bad_at: int = -1) -> None:
+    def __init__(self, *, primed: bool = False, good: bool = True, bad_at: int = -1) -> None:
+        self.primed = primed
         self.calls: list[str] = []
         self._good = good
         self._bad_at = bad_at
@@ -385,13 +388,20 @@ class Counting:
         return Passed(position) if self._good else BAD
 
 
+def asked_of(inner: Counting) -> Awaited:
+    """The judge's side of one in a thread; the first has a past."""
+    table = FilterConfig(kind="heavy")
+    awaited = Awaited(table, heavy=lambda: inner)
+    awaited.prime("so far" if inner.primed else "")
+    return awaited
+
+
 async def test_a_filter_that_computes_for_long_does_it_in_a_thread() -> None:
     """Primed once, then batch by batch, and the end behind the last."""
-    made = [Counting(), Counting(good=False), Counting(bad_at=0)]
-    waiting = list(made)
-    filters = Threaded(lambda: waiting.pop(0))
+    made = [Counting(primed=True), Counting(good=False), Counting(bad_at=0)]
+    filters = Threaded()
     frames = (Frame(b"{}", (TextDelta(0, "a"),), 1),)
-    first, second, third = (filters.begin("ex", 1, before) for before in ("so far", "", ""))
+    first, second, third = (filters.begin("ex", 1, asked_of(each)) for each in made)
     assert await first.judge(Question(3, frames)) == Passed(4)
     assert await first.judge(Question(4, frames, Facts())) == Passed(5)
     assert made[0].calls == ["prime so far", "observe 3+1", "observe 4+1", "finish 5"]
@@ -400,3 +410,23 @@ async def test_a_filter_that_computes_for_long_does_it_in_a_thread() -> None:
     assert await third.judge(Question(0, frames, Facts())) == BAD
     assert made[2].calls == ["observe 0+1"]
     assert THREADS_MAX >= 1
+
+
+@pytest.mark.parametrize(("raises", "code"), [("", "word_said"), ("init", "filter_unavailable")])
+async def test_a_heavy_plugin_judges_beside_the_stream(raises: str, code: str) -> None:
+    """What it denies is never seen; what it raises is its own failure."""
+    records, caller = Records(), RecordingCaller()
+    table = PluginConfig(kind="heavy", options=Said(word="there", raises=raises))
+    gate = gateway(
+        ScriptedProvider(healthy("Hi", " there")),
+        filters=("deep",),
+        tables={"deep": table},
+        plugins={"heavy": plugged_in(HeavyPlugin)},
+        awaiting={"deep": Threaded()},
+        records=records,
+    )
+    outcome = await supervise(gate, caller)
+    assert outcome.code == code
+    assert b"there" not in caller.received
+    assert left_behind(gate) == []
+    assert len(records.crashes) == bool(raises)

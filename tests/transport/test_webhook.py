@@ -13,12 +13,13 @@ import trio
 from gate.config import FilterConfig
 from gate.errors import FilterUnavailable
 from gate.events import Facts, Frame, RoleDelta, TextDelta
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Violated
 from tests.transport.servers import MemoryEnd, MemoryNet, Script, answers, read_request
 from transport.http1 import Http1Transport
 from transport.webhook import Webhook
 
+NEW = Awaited(FilterConfig(kind="webhook"))
 ASKED = Question(0, (Frame(b"{}", (TextDelta(0, "Hello"),), 2),))
 TOO_MUCH = b'{"pass":true,"x":"' + b"x" * 70_000 + b'"}'
 
@@ -55,7 +56,7 @@ async def test_a_question_is_one_post() -> None:
             await stream.send_all(response(body))
 
     async with service(script, api_key="k-1") as webhook:
-        asker = webhook.begin("ex-1", 1, "")
+        asker = webhook.begin("ex-1", 1, NEW)
         assert await asker.judge(ASKED) == Passed(1)
         denied = await asker.judge(Question(1, ASKED.frames, Facts()))
     assert isinstance(denied, Violated)
@@ -70,7 +71,7 @@ async def test_a_question_is_one_post() -> None:
 async def test_nothing_is_asked_about_frames_without_text() -> None:
     """There is no server at all."""
     async with service() as webhook:
-        asker = webhook.begin("ex-1", 1, "")
+        asker = webhook.begin("ex-1", 1, NEW)
         silent = Question(0, (Frame(b"{}", (RoleDelta(0, "assistant"),), 2),))
         assert await asker.judge(silent) == Passed(1)
         assert repr(webhook) == "<Webhook guard>"
@@ -92,7 +93,7 @@ async def test_what_goes_wrong_is_no_verdict(answer: bytes, code: str) -> None:
     """Whoever asked has a policy for it."""
     async with service(answers([answer], close=True)) as webhook:
         with pytest.raises(FilterUnavailable) as caught:
-            await webhook.begin("ex-1", 1, "").judge(ASKED)
+            await webhook.begin("ex-1", 1, NEW).judge(ASKED)
     assert caught.value.public_code == code
 
 
@@ -107,5 +108,5 @@ async def test_a_question_that_is_given_up_closes_its_connection(
 
     async with service(silent) as webhook:
         with trio.move_on_after(1) as scope:
-            await webhook.begin("ex-1", 1, "").judge(ASKED)
+            await webhook.begin("ex-1", 1, NEW).judge(ASKED)
         assert scope.cancelled_caught

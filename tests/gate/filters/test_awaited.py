@@ -12,6 +12,7 @@ from gate.failure import Failure, FailureKind
 from gate.filters import awaited as module
 from gate.filters.awaited import QUESTION_BYTES_MAX, Awaited, Question
 from gate.filters.contract import Passed, Violated
+from gate.filters.empty import EmptyFilter
 from gate.filters.policed import unavailable
 
 BAD = Violated(0, "bad", Failure(FailureKind.DENIED))
@@ -23,8 +24,9 @@ def frames(*texts: str) -> list[Frame]:
 
 
 def awaited(*, gating: bool = True, wants_end: bool = False, **options: Any) -> Awaited:
-    """One under a table with these options."""
-    made = Awaited(FilterConfig(kind="webhook", **options), wants_end=wants_end)
+    """One under a table with these options; one that computes wants to know of the end."""
+    heavy = (lambda: EmptyFilter(1)) if wants_end else None
+    made = Awaited(FilterConfig(kind="webhook", **options), heavy=heavy)
     made.gating = gating
     return made
 

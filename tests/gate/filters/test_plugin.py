@@ -9,11 +9,12 @@ import pytest
 from gate.config import FilterAction, PluginConfig
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
+from gate.filters.awaited import Awaited
 from gate.filters.builtin import make_filters
 from gate.filters.contract import Filter, FilterContext, Passed, Primed, Violated
 from gate.filters.plugin import FilterPlugin, plugged_in
 from gate.filters.policed import Policed, unavailable
-from tests.plugins import QUOTE, Fixed, WordPlugin, table
+from tests.plugins import QUOTE, Fixed, HeavyPlugin, WordPlugin, table
 
 DENIED = Failure(FailureKind.DENIED, verdict="word_said")
 
@@ -46,6 +47,17 @@ def test_a_plugin_judges_like_any_filter() -> None:
     assert each.observe(texts("so...", "what"), 2) == Passed(2)
     assert each.finish(4, Facts()) == Passed(4)
     assert each.notice is None
+
+
+def test_a_heavy_one_is_waited_for() -> None:
+    """It is made in the thread that it judges in, and never before."""
+    each = plugged_in(HeavyPlugin)(FilterContext(1, table=table(raises="init")))
+    assert isinstance(each, Awaited)
+    assert each.gating
+    assert each.heavy is not None
+    made_in_thread = each.heavy()
+    with pytest.raises(ValueError, match=QUOTE):
+        made_in_thread.observe(texts("a"), 0)
 
 
 def test_a_route_s_list_makes_it_under_its_name_and_policies() -> None:
