@@ -195,13 +195,15 @@ def bench_command(
     if unknown:
         _fail(f"no such scenario: {', '.join(unknown)} (there are {', '.join(SCENARIOS)})")
     # Whoever ends us ends what we have started, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = run_bench(only or [], quick=quick, streams=streams, json=json)
     except DescriptorsMissing as error:
         _fail(f"{error}; --streams N asks for fewer")
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
     raise typer.Exit(code)
 
 

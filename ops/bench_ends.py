@@ -52,10 +52,19 @@ class Stream:
         self.sent.append(data)
         return data
 
-    def send(self, data: bytes) -> None:
-        """Writes what there is always room for, at the provider's end."""
+    def write(self, data: bytes | memoryview) -> int:
+        """Writes at the provider's end what there is room for; how many bytes. Raises `StreamLost` where nobody reads there any more."""
         assert self.provider is not None
-        if self.provider.send(data) != len(data):
+        try:
+            return self.provider.send(data)
+        except BlockingIOError:
+            return 0
+        except ConnectionError as error:
+            raise StreamLost(f"{self.name}: its provider was hung up on") from error
+
+    def send(self, data: bytes) -> None:
+        """Writes a chunk, for which there is always room. Raises `StreamLost`."""
+        if self.write(data) != len(data):
             raise StreamLost(f"{self.name}: no room for one chunk")
 
     def receive(self) -> int:
@@ -208,10 +217,8 @@ class Streams:
             if key.fileobj is stream.caller:
                 chunks += self._receive_one(stream)
                 continue
-            with suppress(BlockingIOError):
-                unsent[stream] = unsent[stream][
-                    stream.provider.send(unsent[stream][:WRITE_BYTES]) :
-                ]
+            rest = unsent[stream]
+            unsent[stream] = rest[stream.write(rest[:WRITE_BYTES]) :]
             if not unsent[stream]:
                 self._selector.unregister(key.fileobj)
         return chunks
@@ -269,7 +276,11 @@ class Ends:
         provider, _ = self._listener.accept()
         provider.settimeout(PATIENCE_SECONDS)
         provider.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = asked[_name_in(provider)]
+        try:
+            stream = asked[_name_in(provider)]
+        except BaseException:
+            provider.close()
+            raise
         stream.provider = provider
         provider.setblocking(False)
         stream.sent += [HEAD, START]

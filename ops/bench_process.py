@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -77,23 +78,32 @@ def running(name: str, arguments: Sequence[str], folder: Path) -> Iterator[Proce
     Raises `ProcessFailed`. It is in a group of its own, so that an interrupt from the terminal reaches us alone, and dies with us where the system can promise that.
     """
     log = folder / f"{name}.log"
-    with log.open("wb") as out:
-        popen = subprocess.Popen(  # noqa: S603 - our own modules, by our own interpreter
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - there is one thread
-        )
+    # An interrupt while it is being started would leave it to nobody.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        yield Process(name, popen, _port_of(name, popen, log), log)
+        with log.open("wb") as out:
+            popen = subprocess.Popen(  # noqa: S603 - our own modules, by our own interpreter
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(_begin, before),  # noqa: PLW1509 - there is one thread
+            )
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield Process(name, popen, _port_of(name, popen, log), log)
+        finally:
+            _end(popen)
     finally:
-        _end(popen)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+def _begin(signals: Iterable[int]) -> None:
+    """In the new process, before its program: its parent's signals, and its parent's death."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _port_of(name: str, popen: subprocess.Popen[bytes], log: Path) -> int:

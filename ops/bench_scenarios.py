@@ -31,29 +31,29 @@ class Size(Struct, frozen=True, kw_only=True):
     rounds: int = 15
     lockstep_streams: int = 32
     lockstep_steps: int = 30
-    single_steps: int = 300
+    single_steps: int = 150
     slow_streams: int = 100
     slow_gap_seconds: float = 0.02
-    slow_seconds: float = 1.5
+    slow_seconds: float = 1.2
     slow_rounds: int = 5
     burst_streams: int = 8
     burst_chunks: int = 500
     streams: int = 1000
     streams_steps: int = 10
     judging_kib: tuple[int, ...] = (64, 256, 1024)
-    judging_rounds: int = 3
+    judging_rounds: int = 2
 
 
 QUICK: Final = Size(
     rounds=5,
     lockstep_steps=15,
-    single_steps=100,
+    single_steps=60,
     slow_seconds=0.6,
-    slow_rounds=3,
+    slow_rounds=2,
     burst_chunks=200,
     streams=200,
     streams_steps=5,
-    judging_rounds=1,
+    judging_kib=(64, 256),
 )
 
 
