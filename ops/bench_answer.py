@@ -51,15 +51,63 @@ def words(draw: random.Random) -> Iterator[str]:
         yield " " + "".join(draw.choice(SYLLABLES) for _ in range(count))
 
 
-def request_for(model: str, name: str) -> bytes:
-    """A caller's request for a stream; its user says the stream's name."""
+def request_for(model: str, name: str, *, stream: bool = True) -> bytes:
+    """A caller's request; its user says the stream's name."""
     messages = [{"role": "user", "content": name}]
-    body = msgspec.json.encode({"model": model, "stream": True, "messages": messages})
+    body = msgspec.json.encode({"model": model, "stream": stream, "messages": messages})
     head = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n" % len(body)
     )
     return head + body
+
+
+def name_in(body: bytes) -> str:
+    """The name in a request's body, wherever it has passed through."""
+    return body.rpartition(b'"content":"')[2].partition(b'"')[0].decode()
+
+
+def body_of(data: bytes) -> bytes | None:
+    """The body of a message of HTTP that says its length; None until it is whole."""
+    head, found, body = data.partition(b"\r\n\r\n")
+    if not found:
+        return None
+    for line in head.lower().split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name == b"content-length" and len(body) >= int(value):
+            return body
+    return None
+
+
+def json_answer(text: str) -> bytes:
+    """An answer without a stream, whole."""
+    message = {"role": "assistant", "content": text}
+    body = msgspec.json.encode(
+        {
+            "id": "chatcmpl-7d1f0c5a94e84c0b8d52",
+            "object": "chat.completion",
+            "created": 1760000000,
+            "model": "bench",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 12, "total_tokens": 21},
+        }
+    )
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
+
+
+def json_problem_of(received: bytes, text: str) -> str:
+    """What is wrong with a response that should be such an answer with this text; "" if nothing is."""
+    if not received.startswith(b"HTTP/1.1 200 "):
+        return "not answered with 200"
+    try:
+        choices = msgspec.json.decode(body_of(received) or b"", type=_Whole).choices
+    except msgspec.DecodeError:
+        return "no answer"
+    said = [(each.message.content, each.finish_reason) for each in choices]
+    return "" if said == [(text, "stop")] else "another answer"
 
 
 class _Delta(Struct):
@@ -73,6 +121,15 @@ class _Choice(Struct):
 
 class _Event(Struct):
     choices: list[_Choice]
+
+
+class _Answered(Struct):
+    message: _Delta
+    finish_reason: str
+
+
+class _Whole(Struct):
+    choices: list[_Answered]
 
 
 class _Response:

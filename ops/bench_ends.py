@@ -16,7 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from ops.bench_answer import END, HEAD, START, chunk_of, problem_of, request_for, words
+from ops.bench_answer import (
+    END,
+    HEAD,
+    START,
+    body_of,
+    chunk_of,
+    name_in,
+    problem_of,
+    request_for,
+    words,
+)
 
 PATIENCE_SECONDS: Final = 30.0  # without a byte; then something hangs
 READ_BYTES: Final = 262_144
@@ -291,17 +301,9 @@ class Ends:
 def _name_in(provider: socket.socket) -> str:
     """Reads a whole request; the name of its stream, which is all that its user says."""
     data = b""
-    while True:
+    while (body := body_of(data)) is None:
         part = provider.recv(READ_BYTES)
         if not part:
             raise StreamLost("a request was cut")
         data += part
-        head, found, body = data.partition(b"\r\n\r\n")
-        if found:
-            length = next(
-                int(line.partition(b":")[2])
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length:")
-            )
-            if len(body) >= length:
-                return body.rpartition(b'"content":"')[2].partition(b'"')[0].decode()
+    return name_in(body)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -14,12 +15,12 @@ from ops.bench_ends import Ends, StreamLost, Streams
 from ops.bench_figures import Figure, Result, Row, Sample, difference, figure, ratio
 from ops.bench_judging import judging
 from ops.bench_process import ProcessFailed
+from ops.bench_requests import Desk
 from ops.bench_subjects import ASYNCIO, DIRECT, GATE, PLAIN, TRIO, Subject, running_subjects
 
 EVERYONE: Final = (DIRECT, ASYNCIO, TRIO, GATE)
 PROCESSES: Final = (ASYNCIO, TRIO, GATE)
 CPU: Final = "CPU µs/chunk"
-TIME: Final = "time µs/chunk"
 KIB: Final = 1024
 
 Act = Callable[[Streams], int]
@@ -38,6 +39,7 @@ class Size(Struct, frozen=True, kw_only=True):
     slow_rounds: int = 5
     burst_streams: int = 8
     burst_chunks: int = 500
+    requests: int = 40
     streams: int = 1000
     streams_steps: int = 10
     judging_kib: tuple[int, ...] = (64, 256, 1024)
@@ -51,6 +53,7 @@ QUICK: Final = Size(
     slow_seconds=0.6,
     slow_rounds=2,
     burst_chunks=200,
+    requests=20,
     streams=200,
     streams_steps=5,
     judging_kib=(64, 256),
@@ -139,6 +142,31 @@ def _filters(size: Size) -> Result:
     )
 
 
+def _requests(size: Size) -> Result:
+    """Short answers without a stream: what an exchange costs by itself."""
+    turns: dict[str, list[Sample]] = {name: [] for name in EVERYONE}
+    wrong: list[str] = []
+    with (
+        closing(Desk()) as desk,
+        running_subjects(desk.port, EVERYONE, streams_max=1) as subjects,
+    ):
+        callers = [(each, desk.caller(each.port, each.model, each.name)) for each in subjects]
+        for turn in range(size.rounds + 1):
+            for subject, caller in callers:
+                sample = _turn(subject, partial(caller.ask, size.requests))
+                if turn:
+                    turns[subject.name].append(sample)
+        for _, caller in callers:
+            wrong += caller.problems
+    return Result(
+        name="requests",
+        did=f"short answers without a stream, one after the other on one connection; {size.requests} a round",
+        aim="",
+        rows=_rows(turns, of="request"),
+        wrong=tuple(wrong),
+    )
+
+
 def _streams(size: Size) -> Result:
     """So many streams open at the same time, each looked at from its first byte to its last."""
     rows: list[Row] = []
@@ -148,7 +176,7 @@ def _streams(size: Size) -> Result:
             began = time.monotonic()
             streams = _opened(ends, subject, size.streams)
             opened = time.monotonic() - began
-            sample = _turn(subject, lambda each: each.lockstep(size.streams_steps), streams)
+            sample = _turn(subject, partial(streams.lockstep, size.streams_steps))
             found = _finished(streams, subject)
             whole = size.streams - len(found)
             figures = (
@@ -208,6 +236,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Size], Result]]] = MappingProxyType(
         "slow": _slow,
         "coalesced": _coalesced,
         "filters": _filters,
+        "requests": _requests,
         "streams": _streams,
         "memory": _memory,
         "judging": _judging,
@@ -226,11 +255,14 @@ def _by_turns(
     """Lets every subject act on its own `count` streams in every round, after one that isn't counted; samples by subject, and what came wrong."""
     turns: dict[str, list[Sample]] = {name: [] for name in names}
     wrong: list[str] = []
-    with _ends() as ends, running_subjects(ends, names, streams_max=count) as subjects:
+    with (
+        closing(Ends()) as ends,
+        running_subjects(ends.port, names, streams_max=count) as subjects,
+    ):
         opened = [(each, _opened(ends, each, count)) for each in subjects]
         for turn in range(rounds + 1):
             for subject, streams in opened:
-                sample = _turn(subject, act, streams)
+                sample = _turn(subject, partial(act, streams))
                 if turn:
                     turns[subject.name].append(sample)
         for subject, streams in opened:
@@ -239,17 +271,11 @@ def _by_turns(
 
 
 @contextmanager
-def _ends() -> Iterator[Ends]:
-    ends = Ends()
-    try:
-        yield ends
-    finally:
-        ends.close()
-
-
-@contextmanager
 def _alone(name: str, streams: int) -> Iterator[tuple[Ends, Subject]]:
-    with _ends() as ends, running_subjects(ends, [name], streams_max=streams) as (subject,):
+    with (
+        closing(Ends()) as ends,
+        running_subjects(ends.port, [name], streams_max=streams) as (subject,),
+    ):
         yield ends, subject
 
 
@@ -257,9 +283,9 @@ def _opened(ends: Ends, subject: Subject, count: int) -> Streams:
     return ends.open(subject.port, subject.model, subject.names(count))
 
 
-def _turn(subject: Subject, act: Act, streams: Streams) -> Sample:
+def _turn(subject: Subject, act: Callable[[], int]) -> Sample:
     began, before = time.perf_counter(), subject.cpu_seconds()
-    events = act(streams)
+    events = act()
     after, wall = subject.cpu_seconds(), time.perf_counter() - began
     used = after - before if after is not None and before is not None else None
     return Sample(events, wall, used)
@@ -277,17 +303,17 @@ def _resident(subject: Subject) -> int | None:
     return None if subject.process is None else subject.process.resident_bytes()
 
 
-def _rows(turns: Turns, *, timed: bool = True) -> tuple[Row, ...]:
+def _rows(turns: Turns, *, timed: bool = True, of: str = "chunk") -> tuple[Row, ...]:
     """A row per subject: CPU beside the asyncio copier's, time beside the direct connection's."""
     yardstick = [each.cpu_us for each in turns[ASYNCIO]]
     rows: list[Row] = []
     for name, samples in turns.items():
         cpu = [each.cpu_us for each in samples]
-        figures: list[Figure] = [figure(CPU, cpu), ratio("x asyncio", cpu, yardstick)]
+        figures: list[Figure] = [figure(f"CPU µs/{of}", cpu), ratio("x asyncio", cpu, yardstick)]
         if timed:
             took: list[float | None] = [each.wall_us for each in samples]
             direct = [each.wall_us for each in turns[DIRECT]]
-            figures += [figure(TIME, took), ratio("x direct", took, direct)]
+            figures += [figure(f"time µs/{of}", took), ratio("x direct", took, direct)]
         rows.append(Row(name, tuple(figures)))
     return tuple(rows)
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops.bench_ends import Ends
 from ops.bench_process import Process, running
 
 DIRECT: Final = "direct"
@@ -46,7 +45,14 @@ targets = [{{ provider = "bench", model = "bench" }}]
 
 [routes.plain]
 filters = []
+
+[routes.default.clocks]
+gap_seconds = 300.0
+
+[routes.plain.clocks]
+gap_seconds = 300.0
 """
+"""As people run it, but for room, and for patience: on a slow machine a turn of all the others may last longer than the usual gap."""
 SPARE: Final = 64  # exchanges beyond the streams of a scenario
 
 
@@ -74,23 +80,23 @@ class Subject(Struct, frozen=True):
 
 @contextmanager
 def running_subjects(
-    ends: Ends, names: Sequence[str], *, streams_max: int
+    provider: int, names: Sequence[str], *, streams_max: int
 ) -> Iterator[list[Subject]]:
-    """Starts what these names need, before the provider of `ends`, for so many streams at once through each. Raises `ProcessFailed`."""
+    """Starts what these names need, before the provider at this port, for so many streams at once through each. Raises `ProcessFailed`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-bench-")))
         processes: dict[str, Process] = {}
         for name in names:
             kind = GATE if name in _MODELS else name
             if kind != DIRECT and kind not in processes:
-                arguments = _arguments(kind, ends.port, folder, len(names) * streams_max)
+                arguments = _arguments(kind, provider, folder, len(names) * streams_max)
                 processes[kind] = stack.enter_context(running(kind, arguments, folder))
-        yield [_subject(name, ends, processes) for name in names]
+        yield [_subject(name, provider, processes) for name in names]
 
 
-def _subject(name: str, ends: Ends, processes: dict[str, Process]) -> Subject:
+def _subject(name: str, provider: int, processes: dict[str, Process]) -> Subject:
     process = processes.get(GATE if name in _MODELS else name)
-    port = ends.port if process is None else process.port
+    port = provider if process is None else process.port
     return Subject(name, port, _MODELS.get(name, "bench"), process)
 
 

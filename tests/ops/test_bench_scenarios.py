@@ -24,6 +24,7 @@ TINY = Size(
     slow_rounds=1,
     burst_streams=2,
     burst_chunks=30,
+    requests=3,
     streams=70,
     streams_steps=2,
     judging_kib=(1, 2),
@@ -40,14 +41,17 @@ def samples_of(result: Result) -> dict[str, dict[str, int]]:
 
 @pytest.mark.e2e
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lockstep", "single", "coalesced"])
-def test_everyone_takes_turns(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("lockstep", "chunk"), ("single", "chunk"), ("coalesced", "chunk"), ("requests", "request")],
+)
+def test_everyone_takes_turns(name: str, of: str) -> None:
     """Every round gives each a sample; CPU is compared with the asyncio copier's, time with the direct connection's."""
     result = run_scenario(name, TINY)
     assert (result.name, result.wrong) == (name, ())
-    process = {"CPU µs/chunk": 2, "x asyncio": 2, "time µs/chunk": 2, "x direct": 2}
+    process = {f"CPU µs/{of}": 2, "x asyncio": 2, f"time µs/{of}": 2, "x direct": 2}
     assert samples_of(result) == {
-        DIRECT: {**process, "CPU µs/chunk": 0, "x asyncio": 0},
+        DIRECT: {**process, f"CPU µs/{of}": 0, "x asyncio": 0},
         ASYNCIO: process,
         TRIO: process,
         GATE: process,
@@ -55,7 +59,7 @@ def test_everyone_takes_turns(name: str) -> None:
     figures = {row.subject: {each.name: each for each in row.figures} for row in result.rows}
     assert figures[ASYNCIO]["x asyncio"].median == 1
     assert figures[DIRECT]["x direct"].median == 1
-    cpu = figures[GATE]["CPU µs/chunk"].median
+    cpu = figures[GATE][f"CPU µs/{of}"].median
     assert cpu is not None
     assert cpu > 0
 
@@ -157,11 +161,12 @@ def test_a_quick_run_is_smaller_in_everything() -> None:
             size.rounds * size.single_steps,
             size.slow_rounds * size.slow_seconds,
             size.rounds * size.burst_chunks,
+            size.requests,
             size.streams,
             sum(size.judging_kib) * size.judging_rounds,
         )
 
     assert all(quick < whole for quick, whole in zip(extent(QUICK), extent(Size()), strict=True))
     assert set(SCENARIOS) == {
-        "lockstep", "single", "slow", "coalesced", "filters", "streams", "memory", "judging"
+        "lockstep", "single", "slow", "coalesced", "filters", "requests", "streams", "memory", "judging"
     }  # fmt: skip

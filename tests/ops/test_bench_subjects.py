@@ -8,7 +8,9 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
+from gate.config import ClocksConfig, RouteConfig
 from gate.config_check import decode_config
 from ops.bench_ends import Ends
 from ops.bench_subjects import (
@@ -37,7 +39,7 @@ def ends() -> Iterator[Ends]:
 def test_each_forwards_a_stream_and_the_gateway_is_one_process(ends: Ends) -> None:
     """Each stream is whole through each; the two routes share a process."""
     names = (DIRECT, ASYNCIO, TRIO, GATE, PLAIN)
-    with running_subjects(ends, names, streams_max=2) as subjects:
+    with running_subjects(ends.port, names, streams_max=2) as subjects:
         assert [each.name for each in subjects] == list(names)
         assert [each.verbatim for each in subjects] == [True, True, True, False, False]
         assert len({each.port for each in subjects}) == 4
@@ -58,7 +60,7 @@ def test_a_copier_copies_both_ways_under_pressure_and_ends_with_either_end(
 ) -> None:
     """An echo of more than fits into the buffers; whoever hangs up hangs up on the other."""
     sent = bytes(range(256)) * (MANY // 256)
-    with running_subjects(ends, [name], streams_max=1) as (subject,):
+    with running_subjects(ends.port, [name], streams_max=1) as (subject,):
         caller = socket.create_connection(("127.0.0.1", subject.port), timeout=20)
         caller.sendall(sent[:100])
         provider, _ = ends._listener.accept()
@@ -87,13 +89,13 @@ def test_a_copier_copies_both_ways_under_pressure_and_ends_with_either_end(
         caller.close()
 
 
-def test_the_configuration_is_the_default_but_for_room() -> None:
+def test_the_configuration_is_the_default_but_for_room_and_patience() -> None:
     """What is measured is what people run."""
     config = decode_config(tomllib.loads(CONFIG.format(port=4711, most=1064)))
     assert config.limits.exchanges_max == config.providers[0].concurrency_max == 1064
-    assert config.routes["plain"].filters == ()
     assert {each.alias: each.route for each in config.models} == {
         "bench": "default",
         "bench-plain": "plain",
     }
-    assert "default" not in CONFIG
+    patient = RouteConfig(clocks=ClocksConfig(gap_seconds=300.0))
+    assert config.routes == {"default": patient, "plain": replace(patient, filters=())}
