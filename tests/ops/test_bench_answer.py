@@ -12,9 +12,13 @@ from ops.bench_answer import (
     END,
     HEAD,
     START,
+    body_of,
     chunk_of,
     event_of,
     http_chunk,
+    json_answer,
+    json_problem_of,
+    name_in,
     problem_of,
     request_for,
     words,
@@ -35,6 +39,33 @@ def test_a_request_asks_for_a_stream_in_its_name() -> None:
         "stream": True,
         "messages": [{"role": "user", "content": "stream 7"}],
     }
+
+
+def test_a_request_is_read_when_it_is_whole() -> None:
+    """Its name is found whatever the gateway has put in front of it."""
+    whole = request_for("bench", "stream 7", stream=False)
+    assert [body_of(whole[:at]) for at in (0, 20, len(whole) - 1)] == [None] * 3
+    body = body_of(whole)
+    assert body is not None
+    assert json.loads(body)["stream"] is False
+    assert name_in(body) == "stream 7"
+    assert body_of(b"GET / HTTP/1.1\r\nhost: bench\r\n\r\n") is None
+
+
+@pytest.mark.parametrize(
+    ("received", "problem"),
+    [
+        (json_answer("Yes."), ""),
+        (json_answer("No."), "another answer"),
+        (json_answer("Yes.").replace(b"stop", b"halt"), "another answer"),
+        (json_answer("Yes.").replace(b"200 OK", b"502 No"), "not answered with 200"),
+        (json_answer("Yes.").replace(b'"choices"', b'"voices!"'), "no answer"),
+        (json_answer("Yes.")[:-1], "no answer"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_that_is_no_stream(received: bytes, problem: str) -> None:
+    """Text and finish are compared."""
+    assert json_problem_of(received, "Yes.") == problem
 
 
 def test_words_are_the_same_for_the_same_seed_and_hardly_repeat() -> None:
