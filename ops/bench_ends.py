@@ -13,7 +13,7 @@ import selectors
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from ops.bench_answer import (
@@ -247,14 +247,13 @@ class Ends:
         """Opens a stream per name through 127.0.0.1:`port`; returns when each caller has its first chunk. Raises `StreamLost`."""
         opened: list[Stream] = []
         try:
-            for start in range(0, len(names), OPENED_TOGETHER):
-                self._open_some(port, model, names[start : start + OPENED_TOGETHER], opened)
-        except BaseException as error:
-            for each in opened:
-                each.close()
-            if isinstance(error, OSError):
-                raise StreamLost(f"could not open {len(names)} streams: {error}") from error
-            raise
+            with ExitStack() as closing:
+                closing.callback(_close, opened)
+                for start in range(0, len(names), OPENED_TOGETHER):
+                    self._open_some(port, model, names[start : start + OPENED_TOGETHER], opened)
+                closing.pop_all()
+        except OSError as error:
+            raise StreamLost(f"could not open {len(names)} streams: {error}") from error
         streams = Streams(opened)
         self._open.append(streams)
         return streams
@@ -296,6 +295,11 @@ class Ends:
         stream.sent += [HEAD, START]
         first = HEAD + START + stream.say()
         stream.send(first)
+
+
+def _close(streams: Sequence[Stream]) -> None:
+    for each in streams:
+        each.close()
 
 
 def _name_in(provider: socket.socket) -> str:
