@@ -282,19 +282,27 @@ class Ends:
             each.caller.setblocking(False)
 
     def _accept(self, asked: dict[str, Stream]) -> None:
-        provider, _ = self._listener.accept()
-        provider.settimeout(PATIENCE_SECONDS)
-        provider.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            stream = asked[_name_in(provider)]
-        except BaseException:
+        provider, name = self._request()
+        while not name:  # whoever hangs up without a word is none of ours: a port that was somebody else's before
             provider.close()
-            raise
+            provider, name = self._request()
+        stream = asked[name]
         stream.provider = provider
         provider.setblocking(False)
         stream.sent += [HEAD, START]
         first = HEAD + START + stream.say()
         stream.send(first)
+
+    def _request(self) -> tuple[socket.socket, str]:
+        """The next connection, and the name in its request; "" if there was none."""
+        provider, _ = self._listener.accept()
+        provider.settimeout(PATIENCE_SECONDS)
+        provider.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            return provider, _name_in(provider)
+        except BaseException:
+            provider.close()
+            raise
 
 
 def _close(streams: Sequence[Stream]) -> None:
@@ -303,10 +311,12 @@ def _close(streams: Sequence[Stream]) -> None:
 
 
 def _name_in(provider: socket.socket) -> str:
-    """Reads a whole request; the name of its stream, which is all that its user says."""
+    """Reads a whole request; the name of its stream, which is all that its user says; "" where nothing comes at all."""
     data = b""
     while (body := body_of(data)) is None:
         part = provider.recv(READ_BYTES)
+        if not part and not data:
+            return ""
         if not part:
             raise StreamLost("a request was cut")
         data += part

@@ -19,7 +19,7 @@ from ops.bench_figures import MICRO, Figure, Result, Row, figure, ratio
 
 READ_BYTES: Final = 65_536  # what one read of a socket brings, as a rule
 KIB: Final = 1024
-REPEATS_MAX: Final = 4  # of one size in a round
+REPEATS_MAX: Final = 2  # of one size in a round
 
 DEFAULT: Final = RouteConfig().filters
 SECRETS: Final = FilterConfig(kind="patterns", pattern_set="secrets")

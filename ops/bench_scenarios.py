@@ -29,14 +29,14 @@ Act = Callable[[Streams], int]
 class Size(Struct, frozen=True, kw_only=True):
     """How much is measured. Streams are open at the same time; a round is one turn of every subject."""
 
-    rounds: int = 15
+    rounds: int = 11
     lockstep_streams: int = 32
     lockstep_steps: int = 30
     single_steps: int = 150
     slow_streams: int = 100
     slow_gap_seconds: float = 0.02
     slow_seconds: float = 1.2
-    slow_rounds: int = 5
+    slow_rounds: int = 4
     burst_streams: int = 8
     burst_chunks: int = 500
     requests: int = 40

@@ -181,6 +181,14 @@ def test_a_cut_request_is_a_lost_stream(ends: Ends) -> None:
             ends._accept({})
 
 
+def test_whoever_hangs_up_without_a_word_is_not_waited_for(ends: Ends) -> None:
+    """The stream that comes behind it is the one that was asked for."""
+    socket.create_connection(("127.0.0.1", ends.port)).close()
+    streams = ends.open(ends.port, "bench", ["ours"])
+    streams.finish()
+    assert streams.problems(verbatim=True) == []
+
+
 def test_chunks_are_counted_however_they_are_cut() -> None:
     """Once each, though their end is spread over reads."""
     here, there = socket.socketpair()
