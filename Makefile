@@ -15,7 +15,7 @@ PURE_TESTS := tests/gate tests/actors tests/test_house.py tests/test_architectur
 .DELETE_ON_ERROR:
 .PHONY: help setup run demo provider fmt fix format lint lint-ruff lint-format lint-async \
 	lint-imports lint-spelling type test test-pure \
-	test-edges cov cov-pure cov-edges cov-core check e2e corpus-cuts audit ci
+	test-edges cov cov-pure cov-edges cov-core check e2e bench corpus-cuts audit ci
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,9 @@ check: lint type cov  ## lint, type and test with coverage
 
 e2e: $(READY)  ## against a real llama.cpp server
 	ops/e2e/llamacpp.sh
+
+bench: $(READY)  ## what the gateway costs beside a direct connection and two byte copiers
+	$(BIN)/tidegate bench
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
 	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \

@@ -11,7 +11,6 @@ import os
 import select
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -161,8 +160,10 @@ def _plain_wire(stream: trio.SocketStream) -> Wire:
         try:
             while True:
                 await trio.lowlevel.wait_readable(socket.fileno())
-                with suppress(BlockingIOError):
+                try:
                     return os.read(socket.fileno(), size)
+                except BlockingIOError:
+                    continue  # nothing there after all
         except OSError as error:
             raise trio.BrokenResourceError from error
 

@@ -6,11 +6,12 @@ nobody reads: that stops the thread, never a stream.
 
 from __future__ import annotations
 
-import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 import structlog
@@ -19,7 +20,8 @@ from gate.observe import Measured, Observation, Probe, What
 
 __all__ = ["FanOut", "LogSink", "open_log"]
 
-CLOSE_SECONDS: Final = 2.0  # the queue has so long to empty at the end
+CLOSE_SECONDS: Final = 2.0  # lines that are left at the end have so long to be written
+GATHER_SECONDS: Final = 0.05  # how long a line may wait for others
 _LEVELS: Final = {
     What.EXCHANGE_ENDED: "info",
     What.ATTEMPT_ENDED: "info",
@@ -66,23 +68,25 @@ class FanOut:
 
 
 class LogSink:
-    """A probe (`observe`) and a logger for everything else; both put lines into the queue and return at once."""
+    """A probe (`observe`) and a logger for everything else; both leave lines for a thread to write, and return at once.
+
+    The thread lets some come together: woken for each line, it would cost an exchange more than all that the exchange itself does about its log.
+    """
 
     def __init__(
         self, *, lines_max: int, renderer: structlog.typing.Processor, out: TextIO
     ) -> None:
         self.dropped = 0
-        self._lines: queue.Queue[tuple[str, str, dict[str, Any]] | None] = queue.Queue(lines_max)
-        self._out = out
+        self._lines: deque[tuple[str, str, dict[str, Any]]] = deque()
+        self._lines_max = lines_max
+        self._some = threading.Event()  # there are lines, or the end
+        self._closing = threading.Event()
         self._written = threading.Event()
+        processors = [structlog.processors.add_log_level, renderer]
+        # Bound once: the lazy logger binds itself anew for every line.
         self._logger = structlog.wrap_logger(
-            structlog.PrintLogger(out),
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                renderer,
-            ],
-        )
+            structlog.PrintLogger(out), processors=processors
+        ).bind()
 
     def observe(self, observation: Observation) -> None:
         """Logs what an operator reads; the rest is for counters and traces."""
@@ -105,29 +109,35 @@ class LogSink:
 
     def say(self, level: str, event: str, **values: Any) -> None:
         """One line, or one more that was dropped."""
-        try:
-            self._lines.put_nowait((level, event, values))
-        except queue.Full:
+        if len(self._lines) >= self._lines_max:
             self.dropped += 1
+            return
+        values["timestamp"] = datetime.now(UTC)
+        self._lines.append((level, event, values))
+        if not self._some.is_set():
+            self._some.set()
 
     def run(self) -> None:
         """The thread: until `close`."""
-        while (line := self._lines.get()) is not None:
-            level, event, values = line
-            try:
-                getattr(self._logger, level)(event, **values)
-                if self._lines.empty():
-                    self._out.flush()
-            except (OSError, ValueError):
-                self.dropped += 1  # nobody can be told: the log itself is what failed
+        while not self._closing.is_set() or self._lines:
+            self._some.wait()
+            self._closing.wait(GATHER_SECONDS)
+            self._some.clear()  # before the lines are taken: one that comes meanwhile sets it again
+            while self._lines:
+                self._write(*self._lines.popleft())
         self._written.set()
 
-    def close(self, *, seconds: float = CLOSE_SECONDS) -> None:
-        """No more lines; returns when all are written, or when each of two waits took `seconds`."""
+    def _write(self, level: str, event: str, values: dict[str, Any]) -> None:
+        values["timestamp"] = values["timestamp"].isoformat().replace("+00:00", "Z")
         try:
-            self._lines.put(None, timeout=seconds)
-        except queue.Full:
-            self.dropped += 1
+            getattr(self._logger, level)(event, **values)
+        except (OSError, ValueError):
+            self.dropped += 1  # nobody can be told: the log itself is what failed
+
+    def close(self, *, seconds: float = CLOSE_SECONDS) -> None:
+        """No more lines; returns when all are written, or after so long."""
+        self._closing.set()
+        self._some.set()
         self._written.wait(seconds)
 
 

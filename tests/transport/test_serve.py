@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import socket
@@ -34,7 +35,7 @@ from tests.transport.edge import (
     write_config,
 )
 from transport.configfile import load_config
-from transport.serve import ListenFailed, open_listener, serve
+from transport.serve import ListenFailed, open_listener, seldom_collected, serve
 
 FAST: Final = Script(pace=Pace(chunk_ms=0))
 BRISK: Final = Script(pace=Pace(chunk_ms=10))
@@ -99,6 +100,23 @@ def test_the_listener_speaks_ipv6() -> None:
     """In brackets, as in a URL."""
     with open_listener(ServerConfig(bind="[::1]:0")) as listener:
         assert listener.getsockname()[0] == "::1"
+
+
+def test_garbage_is_collected_less_often_while_the_service_runs_and_only_then() -> None:
+    """What was there before it is not looked at; a failure puts everything back, too."""
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+
+    def fails() -> None:
+        with seldom_collected():
+            assert gc.isenabled()
+            assert gc.get_threshold()[0] > before[0]
+            assert gc.get_freeze_count() > frozen
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
 
 
 async def test_a_service_ends_when_its_scope_is_cancelled(tmp_path: Path) -> None:

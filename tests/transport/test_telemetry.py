@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -209,6 +210,21 @@ def test_a_broken_log_stops_neither_the_thread_nor_the_gate() -> None:
     assert [line["number"] for line in lines(out)] == [2]
 
 
+def test_lines_are_written_while_the_log_is_open_each_with_its_own_time() -> None:
+    """Those that come close together are written together, and say when each was said."""
+    out = Stuck()
+    with open_log("json", lines_max=10, out=out) as log:
+        before = datetime.now(UTC)
+        log.say("info", "first")
+        assert out.reached.wait(5)
+        log.say("info", "while the first is written")
+        after = datetime.now(UTC)
+        out.go_on.set()
+    said = [datetime.fromisoformat(line["timestamp"]) for line in lines(out)]
+    assert len(said) == 2
+    assert before <= said[0] <= said[1] <= after
+
+
 def test_every_line_is_out_when_the_log_closes() -> None:
     """However many there still were."""
     out = io.StringIO()
@@ -219,7 +235,7 @@ def test_every_line_is_out_when_the_log_closes() -> None:
 
 
 def test_a_log_that_is_stuck_holds_up_no_shutdown() -> None:
-    """With a full queue in front of it, too: both waits have an end."""
+    """With as many lines before it as there may be, too: the wait has an end."""
     out = Stuck()
     log = sink(out, lines_max=1)
     thread = threading.Thread(target=log.run, daemon=True)
@@ -227,6 +243,7 @@ def test_a_log_that_is_stuck_holds_up_no_shutdown() -> None:
     log.say("info", "line")
     assert out.reached.wait(5)
     log.say("info", "line")
+    log.say("info", "one too many")
     began = time.monotonic()
     log.close(seconds=0.1)
     assert time.monotonic() - began < 1
