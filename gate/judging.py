@@ -144,7 +144,8 @@ class Judge:
             self._policy.let_go()
 
     def _renew_filters(self) -> None:
-        self._filters = self._make_filters()
+        """In an order of their own, so that the list's makes no difference where two say the same."""
+        self._filters = sorted(self._make_filters(), key=lambda each: each.name)
         self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
         self._said: Sequence[tuple[Filter, Verdict]] = ()
 
@@ -357,10 +358,11 @@ class Judge:
         gating = [verdict for each, verdict in verdicts if each.gating]
         verdict = combine(gating, newest=self.tail.newest)
         if len(gating) < len(verdicts):
+            seen = verdict.seen if isinstance(verdict, Violated) else self.tail.newest
             self.remarks += [
                 Remark(each.name, said.code)
                 for each, said in verdicts
-                if isinstance(said, Violated) and not each.gating
+                if isinstance(said, Violated) and not each.gating and said.seen <= seen
             ]
         if isinstance(verdict, Passed):
             self._passed = verdict.position

@@ -35,8 +35,10 @@ __all__ = [
 ]
 
 NOTES_MAX: Final = 8  # choices that a violation speaks of
-# Of text that arrives together are looked at as it comes, at up to 2 us each; more is most of an answer, and its end not far.
+# Of text that comes in large pieces so much is looked at as it comes, at up to 2 us for each character, and so much more for each frame. The first that is more ends it: most of an answer is there, and
+# its end not far. What is read together makes no difference, so that it changes no verdict.
 EARLY_CHARS_MAX: Final = 8_192
+EARLY_CHARS_PER_FRAME: Final = 64
 UNUSABLE: Final = "schema_unusable"
 NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
 _GATING: Final = frozenset({"repair", "reject"})
@@ -81,22 +83,22 @@ class StructuredOutputFilter:
         self._asked = asked
         self._texts: list[list[str]] = [[] for _ in range(choices)]
         self._without_text: set[int] = set()
+        self._room = EARLY_CHARS_MAX
         self._began: int | None = None
         self._compiled: CompiledSchema | None = None
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         if self._began is None:
             self._began = position
-        room = EARLY_CHARS_MAX
-        for frame in frames:
+        for at, frame in enumerate(frames, start=position):
+            self._room = min(self._room + EARLY_CHARS_PER_FRAME, EARLY_CHARS_MAX)
             for event in frame.events:
                 match event:
                     case TextDelta() if 0 <= event.choice < len(self._texts):
                         self._texts[event.choice].append(event.text)
-                        room -= len(event.text)
-                        dead = self._is_dead(event, room)
+                        dead = self._is_dead(event)
                         if dead and (found := self._violation({event.choice}, position)):
-                            return found
+                            return msgspec.structs.replace(found, seen=at)
                     case RefusalDelta() | AudioDelta():
                         self._without_text.add(event.choice)
                     case ToolDelta() if event.id or event.name or event.arguments:
@@ -110,9 +112,10 @@ class StructuredOutputFilter:
         judged = set(range(len(self._texts))) - ended - self._without_text
         return self._violation(judged, position) or Passed(position)
 
-    def _is_dead(self, event: TextDelta, room: int) -> bool:
+    def _is_dead(self, event: TextDelta) -> bool:
         """With this text its choice can't become JSON any more. Where there is no room to look, nobody looks at this attempt again."""
-        if room < 0:
+        self._room -= len(event.text)
+        if self._room < 0:
             self._beginnings.clear()
         if not self._beginnings or event.choice in self._without_text:
             return False

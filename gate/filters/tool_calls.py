@@ -14,6 +14,8 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gate.errors import SchemaUnusable
 from gate.events import Facts, Frame, RefusalDelta, TextDelta, ToolDelta, ToolEnd
 from gate.failure import Failure, FailureKind
@@ -109,7 +111,7 @@ class ToolCallsFilter:
                     case _:
                         pass
                 if violation is not None:
-                    return violation
+                    return msgspec.structs.replace(violation, seen=at)
         return Passed(self._limit(self._first, position + len(frames)))
 
     def finish(self, position: int, facts: Facts) -> Verdict:
