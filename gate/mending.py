@@ -211,7 +211,7 @@ class ChatMender:
         return edits
 
     def _named(self, data: bytes, members: tuple[Member, ...]) -> list[Edit]:
-        """The edits that put reasoning under the name that the route writes; one that is there already keeps it."""
+        """The edits that put reasoning under the name that the route writes; of two thoughts the one that was judged is said."""
         wanted, other = self._reasoning_field, _OTHER_NAME[self._reasoning_field]
         values = {member.key: member for member in members}
         found, own = values.get(other), values.get(wanted)
@@ -224,7 +224,8 @@ class ChatMender:
             end = data.index(b'"', found.key_start + 1) + 1
             return [(found.key_start, end, b'"%b"' % wanted.encode())]
         edits = [(found.value_start, found.value_end, b"null")]
-        if data[own.value_start : own.value_end] in _EMPTY_VALUES:
+        judged = other == "reasoning_content" and raw.startswith(b'"')  # as the decoder takes it
+        if judged or data[own.value_start : own.value_end] in _EMPTY_VALUES:
             edits.append((own.value_start, own.value_end, raw))
         return sorted(edits)
 

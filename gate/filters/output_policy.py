@@ -105,7 +105,10 @@ class OutputPolicyFilter:
         if self._began is None:
             self._began = position
         for at, frame in enumerate(frames, start=position):
-            if any([self._read(event, at) for event in frame.events]):
+            wrong = False
+            for event in frame.events:
+                wrong |= self._read(event, at)
+            if wrong:
                 bad = [choice for choice in self._choices if choice.code]
                 found = self._violated(bad, self._began)
                 return msgspec.structs.replace(found, seen=at)

@@ -32,6 +32,7 @@ OBSERVED_BYTES_MAX: Final = (
 # While more than so much is open it is looked at only when it has grown by a share, so that the work stays linear.
 OFTEN_BYTES_MAX: Final = 4096
 GROWTH_SHARE: Final = 8
+NEVER: Final = 1 << 62  # bytes
 
 
 class PatternsFilter:
@@ -166,6 +167,7 @@ class _Channel:
         self._fresh.clear()
         start = patterns.match(text, self._before, ended=ended)
         if start is not None:
+            self._due_at = NEVER
             single = ended or self._seldom
             return self._found(start) if single else self._first(patterns, text, fresh)
         self._keep_from(patterns.open_from(text, self._before))

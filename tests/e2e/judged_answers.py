@@ -61,7 +61,9 @@ class Asked:
 
     @property
     def context(self) -> FilterContext:
-        body = json.dumps({"model": "alias", "messages": [{}], **self.members, "n": self.choices}).encode()
+        body = json.dumps(
+            {"model": "alias", "messages": [{}], **self.members, "n": self.choices}
+        ).encode()
         return filter_context(
             body,
             read_chat_request(body, depth_max=64),
