@@ -15,7 +15,8 @@ from gate.config import FilterConfig, OutputPolicy, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
-from gate.tool_rules import ToolRules, ToolSchemas
+from gate.schema_cache import RequestSchemas
+from gate.tool_rules import ToolRules
 
 __all__ = [
     "Filter",
@@ -33,7 +34,7 @@ class FilterContext(msgspec.Struct, frozen=True):
     """What a filter of one exchange knows of its request and route. `response_format`, `tool_choice`: the member's parsed value, None where there is none.
 
     `may_call`: the request brings tools; `ceiling`: the tokens that it allows for each choice, 0 where it does not say; `tools`: what it says of tools, None where it says
-    nothing; `schemas`: theirs, compiled where they were needed; `table`: the filter's own options.
+    nothing; `schemas`: compiles and checks, within what one request may cost; `table`: the filter's own options.
     """
 
     choices: int
@@ -44,7 +45,7 @@ class FilterContext(msgspec.Struct, frozen=True):
     tool_choice: object = None
     ceiling: int = 0
     tools: ToolRules | None = None
-    schemas: ToolSchemas = msgspec.field(default_factory=ToolSchemas)
+    schemas: RequestSchemas = msgspec.field(default_factory=RequestSchemas)
     table: FilterConfig = FilterConfig(kind="empty")
 
     def __repr__(self) -> str:

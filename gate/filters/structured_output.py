@@ -24,7 +24,8 @@ from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.json_answer import AnswerPrefix
 from gate.openai import REAL_ENDS
 from gate.repair import FORMAT, RepairNote, excerpt_of
-from gate.schema import CompiledSchema, SchemaError, compile_schema
+from gate.schema import SchemaError
+from gate.schema_cache import RequestSchemas
 from gate.strict_json import NotJson, parse_json
 
 __all__ = [
@@ -68,6 +69,7 @@ class StructuredOutputFilter:
         self,
         asked: OutputFormat,
         level: StructuredOutput,
+        schemas: RequestSchemas,
         *,
         choices: int,
         may_call: bool = False,
@@ -85,7 +87,7 @@ class StructuredOutputFilter:
         self._without_text: set[int] = set()
         self._room = EARLY_CHARS_MAX
         self._began: int | None = None
-        self._compiled: CompiledSchema | None = None
+        self._schemas = schemas
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         if self._began is None:
@@ -154,9 +156,7 @@ class StructuredOutputFilter:
             return ()
         try:
             # Compiled where it is needed: an attempt that breaks off has no use for it.
-            if self._compiled is None:
-                self._compiled = compile_schema(self._asked.schema)
-            return self._compiled.check(value)
+            return self._schemas.check_by(self._asked.schema, value)
         except SchemaUnusable:
             self.notice = UNUSABLE
             return ()
@@ -168,7 +168,11 @@ def structured_output(context: FilterContext) -> StructuredOutputFilter | None:
     if asked is None or context.structured_output == "off":
         return None
     return StructuredOutputFilter(
-        asked, context.structured_output, choices=context.choices, may_call=context.may_call
+        asked,
+        context.structured_output,
+        context.schemas,
+        choices=context.choices,
+        may_call=context.may_call,
     )
 
 

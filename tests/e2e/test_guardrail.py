@@ -63,7 +63,7 @@ def first_of(match: Match, text: str) -> int:
     """Where the first match in `text` begins, by RE2 alone."""
     patterns = (match.pattern,) if match.pattern else PATTERN_SETS["secrets"]
     found = [re2.search(pattern, text) for pattern in patterns]
-    return min(each.start() for each in found if each is not None)
+    return min(int(each.start()) for each in found if each is not None)
 
 
 def check(framing: Framing, data: bytes, before: str) -> None:
