@@ -6,8 +6,8 @@ frames, but for those before the resume point where another attempt may go on fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,7 @@ from gate.usage import Share, completion_tokens, joined_usage
 
 __all__ = ["Judge", "Judged", "Remark"]
 
+STEP_FRAMES_MAX: Final = 512  # judged in one step, at up to 10 us each
 
 Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
@@ -184,9 +185,25 @@ class Judge:
 
     def take(self, frames: list[Frame], now: float) -> Judged:
         """Frames that arrived -> the frames to release now, and the failure that condemns the attempt after that, if one does."""
+        released: list[Frame] = []
+        for step, failure in self.steps(frames, now):
+            released += step
+            if failure is not None:
+                return released, failure
+        return released, None
+
+    def steps(self, frames: list[Frame], now: float) -> Iterator[Judged]:
+        """The same in one step or more, because what mending held goes on at once, of however many frames. Nothing follows a failure."""
         mended = self._mender.mend(frames)
         if self._seam is not None:
             mended = self._seamed(self._seam.feed(mended))
+        for at in range(0, max(len(mended), 1), STEP_FRAMES_MAX):
+            released, failure = self._step(mended[at : at + STEP_FRAMES_MAX], now)
+            yield released, failure
+            if failure is not None:
+                return
+
+    def _step(self, mended: list[Frame], now: float) -> Judged:
         failure = self._judge(mended, now)
         if failure is not None:
             return [], failure
