@@ -27,7 +27,7 @@ from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
-from gate.usage import Share, completion_tokens, joined_usage
+from gate.usage import Share, completion_tokens, joined_usage, kept_shares
 
 __all__ = ["Judge", "Judged", "Remark"]
 
@@ -305,20 +305,12 @@ class Judge:
         if resume is None:
             self.drop()
             return
-        self._share(resume.produced)
+        own = Share(self._mender.usage, resume.produced)
+        self._shares = kept_shares([*self._shares, own], resume.produced)
         self._identity = self.identity
         self.tail.truncate(resume.cursor.position)
         spent = sum(share.completion_tokens for share in self._shares)
         self.resume = msgspec.structs.replace(resume, produced=spent)
-
-    def _share(self, frames: int) -> None:
-        """So many frames of text are kept in all: those of former attempts, less what was given up of them since, then this one's."""
-        shares, self._shares = self._shares, []
-        for share in (*shares, Share(self._mender.usage, frames)):
-            kept = min(share.frames, frames)
-            frames -= kept
-            if kept:
-                self._shares.append(msgspec.structs.replace(share, frames=kept))
 
     def _resume_point(self, failure: Failure) -> Resume | None:
         released = self.tail.released

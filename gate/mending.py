@@ -215,16 +215,14 @@ class ChatMender:
         wanted, other = self._reasoning_field, _OTHER_NAME[self._reasoning_field]
         values = {member.key: member for member in members}
         found, own = values.get(other), values.get(wanted)
-        if found is None:
-            return []
-        raw = data[found.value_start : found.value_end]
-        if raw in _EMPTY_VALUES:
+        raw = b"null" if found is None else data[found.value_start : found.value_end]
+        if found is None or raw in _EMPTY_VALUES:
             return []
         if own is None:
             end = data.index(b'"', found.key_start + 1) + 1
             return [(found.key_start, end, b'"%b"' % wanted.encode())]
         edits = [(found.value_start, found.value_end, b"null")]
-        judged = other == "reasoning_content" and raw.startswith(b'"')  # as the decoder takes it
+        judged = other == "reasoning_content" and raw.startswith(b'"')
         if judged or data[own.value_start : own.value_end] in _EMPTY_VALUES:
             edits.append((own.value_start, own.value_end, raw))
         return sorted(edits)
