@@ -182,15 +182,14 @@ class _Evaluator:
 
     async def _judged(self, batch: Batch) -> Judged:
         """What is released last, and the failure; what goes before it is sent on the way, so that a call of many frames does not stop other exchanges."""
-        released: list[Frame] = []
-        for step, failure in self._judge.steps(batch.frames, batch.received_at):
+        steps = self._judge.steps(batch.frames, batch.received_at)
+        released, failure = next(steps)
+        while (step := next(steps, None)) is not None:
             if released:
                 await self._release(batch.n, released)
-                await trio.lowlevel.checkpoint()
-            released = step
-            if failure is not None:
-                return released, failure
-        return released, None
+            await trio.lowlevel.checkpoint()
+            released, failure = step
+        return released, failure
 
     async def tick(self) -> None:
         """Time has passed, or a filter has answered: what was held for it may go."""
