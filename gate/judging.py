@@ -31,7 +31,7 @@ from gate.usage import Share, completion_tokens, joined_usage, kept_shares
 
 __all__ = ["Judge", "Judged", "Remark"]
 
-STEP_FRAMES_MAX: Final = 512  # judged in one step, at up to 10 us each
+STEP_FRAMES_MAX: Final = 256  # judged in one step, at up to 10 us each; an ordinary read has no more
 
 Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
