@@ -71,11 +71,11 @@ def run(
         make_filters=lambda: make_filters(filters, known, tables or {}),
     )
     framing = framing_for(start(stream=stream, usage=usage))
-    written = b""
+    written: list[bytes] = []
     steps = (reader.feed(piece) if piece else reader.eof() for piece in (*pieces, b""))
     for step in steps:
         frames, failure = judge.take(step.frames, 0.0)
-        written += framing.release(frames)
+        written.append(framing.release(frames))
         if failure is not None:
             return _passed(written, failure, judge)
         if step.end is not None:
@@ -83,17 +83,17 @@ def run(
     raise AssertionError("a reader says how its answer ended")
 
 
-def _ended(judge: Judge, framing: Framing, end: HowEnded, written: bytes) -> Passed:
+def _ended(judge: Judge, framing: Framing, end: HowEnded, written: list[bytes]) -> Passed:
     frames, failure = judge.finish(end) if isinstance(end, Complete) else ([], end)
     if failure is not None:
         return _passed(written, failure, judge)
     assert judge.facts is not None
-    written += framing.release(frames)
-    return _passed(written + framing.success(judge.facts), None, judge)
+    written += [framing.release(frames), framing.success(judge.facts)]
+    return _passed(written, None, judge)
 
 
-def _passed(written: bytes, failure: Failure | None, judge: Judge) -> Passed:
-    return Passed(written, failure, judge.judged_by, judge.notes, frozenset(judge.remarks))
+def _passed(written: Sequence[bytes], failure: Failure | None, judge: Judge) -> Passed:
+    return Passed(b"".join(written), failure, judge.judged_by, judge.notes, frozenset(judge.remarks))
 
 
 def cut_at(data: bytes, size: int) -> Iterator[bytes]:
