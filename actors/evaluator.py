@@ -186,6 +186,7 @@ class _Evaluator:
         released, failure = next(steps)
         while (step := next(steps, None)) is not None:
             if released:
+                self._measure((), batch.received_at)
                 await self._release(batch.n, released)
             await trio.lowlevel.checkpoint()
             released, failure = step

@@ -31,7 +31,9 @@ from gate.usage import Share, completion_tokens, joined_usage, kept_shares
 
 __all__ = ["Judge", "Judged", "Remark"]
 
-STEP_FRAMES_MAX: Final = 256  # judged in one step, at up to 10 us each; an ordinary read has no more
+STEP_FRAMES_MAX: Final = (
+    256  # judged in one step, at up to 10 us each; an ordinary read has no more
+)
 
 Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
@@ -99,16 +101,12 @@ class Judge:
     @property
     def ledger_bytes(self) -> int:
         """Everything that is kept."""
-        kept = self.tail.ledger_bytes + self._mender.ledger_bytes
-        if self._transcript is not None:
-            kept += self._transcript.ledger_bytes
-        if self._seam is not None:
-            kept += self._seam.ledger_bytes
-        if self.resume is not None:
-            kept += self.resume.text.__sizeof__()
-        for each in self.awaited:
-            kept += each.ledger_bytes
-        return kept
+        transcript = 0 if self._transcript is None else self._transcript.ledger_bytes
+        seam = 0 if self._seam is None else self._seam.ledger_bytes
+        resume = 0 if self.resume is None else self.resume.text.__sizeof__()
+        awaited = sum([each.ledger_bytes for each in self.awaited])
+        held = self.tail.ledger_bytes + self._mender.ledger_bytes
+        return held + transcript + seam + resume + awaited
 
     @property
     def reported_tokens(self) -> int:
@@ -185,12 +183,8 @@ class Judge:
 
     def take(self, frames: list[Frame], now: float) -> Judged:
         """Frames that arrived -> the frames to release now, and the failure that condemns the attempt after that, if one does."""
-        released: list[Frame] = []
-        for step, failure in self.steps(frames, now):
-            released += step
-            if failure is not None:
-                return released, failure
-        return released, None
+        steps = list(self.steps(frames, now))
+        return [frame for released, _ in steps for frame in released], steps[-1][1]
 
     def steps(self, frames: list[Frame], now: float) -> Iterator[Judged]:
         """The same in one step or more, because what mending held goes on at once, of however many frames. Nothing follows a failure."""
@@ -391,10 +385,8 @@ class Judge:
     @property
     def _over(self) -> bool:
         """More is held than may be."""
-        held = self.tail.held_bytes + self._mender.held_bytes
-        if self._seam is not None:
-            held += self._seam.held_bytes
-        return held > self._held_bytes_max
+        seam = 0 if self._seam is None else self._seam.held_bytes
+        return self.tail.held_bytes + self._mender.held_bytes + seam > self._held_bytes_max
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""

@@ -93,7 +93,9 @@ def _ended(judge: Judge, framing: Framing, end: HowEnded, written: list[bytes]) 
 
 
 def _passed(written: Sequence[bytes], failure: Failure | None, judge: Judge) -> Passed:
-    return Passed(b"".join(written), failure, judge.judged_by, judge.notes, frozenset(judge.remarks))
+    return Passed(
+        b"".join(written), failure, judge.judged_by, judge.notes, frozenset(judge.remarks)
+    )
 
 
 def cut_at(data: bytes, size: int) -> Iterator[bytes]:
