@@ -104,9 +104,8 @@ class Judge:
         transcript = 0 if self._transcript is None else self._transcript.ledger_bytes
         seam = 0 if self._seam is None else self._seam.ledger_bytes
         resume = 0 if self.resume is None else self.resume.text.__sizeof__()
-        awaited = sum([each.ledger_bytes for each in self.awaited])
-        held = self.tail.ledger_bytes + self._mender.ledger_bytes
-        return held + transcript + seam + resume + awaited
+        beside = transcript + seam + resume + sum([each.ledger_bytes for each in self.awaited])
+        return self.tail.ledger_bytes + self._mender.ledger_bytes + beside
 
     @property
     def reported_tokens(self) -> int:
