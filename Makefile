@@ -9,7 +9,8 @@ ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops 
 # What needs neither sockets nor real time runs in two processes; everything else by itself.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 PURE_TESTS := tests/gate tests/actors tests/test_house.py tests/test_architecture.py \
-	tests/e2e/test_corpus.py tests/e2e/test_corpus_filters.py tests/e2e/test_recovery_cuts.py
+	tests/e2e/test_corpus.py tests/e2e/test_corpus_filters.py tests/e2e/test_recovery_cuts.py \
+	tests/e2e/test_guardrail.py tests/e2e/test_judging_order.py tests/e2e/test_held_output.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -98,7 +99,8 @@ bench: $(READY)  ## what the gateway costs beside a direct connection and two by
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
 	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \
-		tests/e2e/test_random_faults.py tests/actors/test_cancellation.py --corpus=full
+		tests/e2e/test_random_faults.py tests/e2e/test_guardrail.py tests/e2e/test_held_output.py \
+		tests/actors/test_cancellation.py --corpus=full
 
 audit: $(READY)  ## known vulnerabilities in what is installed
 	$(BIN)/pip-audit --skip-editable

@@ -20,6 +20,7 @@ from gate.measures import Measures
 from gate.observe import Observation, Probe, What
 from gate.refs import Refs
 from gate.retry_budget import RetryBudget
+from gate.schema_cache import SchemaCache
 
 __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
 
@@ -112,6 +113,7 @@ class Gateway:
     open: OpenExchanges
     draining: bool = False
     config_generation: int = 1  # counts the configurations that were in force
+    schemas: SchemaCache = field(default_factory=SchemaCache)
 
 
 @dataclass(frozen=True, slots=True)

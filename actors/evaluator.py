@@ -166,7 +166,7 @@ class _Evaluator:
         failure = self._account(arrived) if arrived > PIECE_BYTES_MAX else None
         released: list[Frame] = []
         if failure is None:
-            released, failure = self._judge.take(batch.frames, batch.received_at)
+            released, failure = await self._judged(batch)
         self._measure(batch.frames, batch.received_at)
         if failure is None and self._judge.ledger_bytes > self._held.size:
             failure = self._account()
@@ -179,6 +179,18 @@ class _Evaluator:
             await self._condemn(batch.n, failure)
         elif self._judge.ledger_bytes != self._held.size:
             self._account()
+
+    async def _judged(self, batch: Batch) -> Judged:
+        """What is released last, and the failure; what goes before it is sent on the way, so that a call of many frames does not stop other exchanges."""
+        steps = self._judge.steps(batch.frames, batch.received_at)
+        released, failure = next(steps)
+        while (step := next(steps, None)) is not None:
+            if released:
+                self._measure((), batch.received_at)
+                await self._release(batch.n, released)
+            await trio.lowlevel.checkpoint()
+            released, failure = step
+        return released, failure
 
     async def tick(self) -> None:
         """Time has passed, or a filter has answered: what was held for it may go."""

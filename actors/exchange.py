@@ -39,6 +39,7 @@ from gate.judging import Judge
 from gate.mending_format import format_mender
 from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
+from gate.schema_cache import SchemaCache
 
 __all__ = ["run_exchange"]
 
@@ -125,7 +126,13 @@ class _Supervisor:
                             outer.start_soon(self._watch(releases.clone(), admitted, leave))
                             async with self._rebuilder(admitted) as rebuilder:
                                 admitted.leases = lambda: rebuilder.leases_open
-                                actors = _inner_actors(admitted, rebuilder, releases, self._sent)
+                                actors = _inner_actors(
+                                    admitted,
+                                    rebuilder,
+                                    releases,
+                                    self._sent,
+                                    schemas=self._gateway.schemas,
+                                )
                                 async with trio.open_nursery() as inner:
                                     for actor in actors:
                                         inner.start_soon(actor)
@@ -309,6 +316,8 @@ def _inner_actors(
     rebuilder: Rebuilder,
     releases: trio.MemorySendChannel[Wire],
     sent: Callable[[], None],
+    *,
+    schemas: SchemaCache,
 ) -> list[Task]:
     """The three actors of the inner nursery, each with its own ends of the channels between them."""
     send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
@@ -320,6 +329,7 @@ def _inner_actors(
         request,
         structured_output=pool.route.structured_output,
         output_policy=pool.route.output_policy,
+        schemas=schemas,
     )
     judge = Judge(
         pool.route.hold,

@@ -6,8 +6,8 @@ frames, but for those before the resume point where another attempt may go on fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -27,10 +27,13 @@ from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
 from gate.transcript import Transcript
-from gate.usage import Share, completion_tokens, joined_usage
+from gate.usage import Share, completion_tokens, joined_usage, kept_shares
 
 __all__ = ["Judge", "Judged", "Remark"]
 
+STEP_FRAMES_MAX: Final = (
+    256  # judged in one step, at up to 10 us each; an ordinary read has no more
+)
 
 Judged: TypeAlias = tuple[list[Frame], Failure | None]
 
@@ -98,16 +101,11 @@ class Judge:
     @property
     def ledger_bytes(self) -> int:
         """Everything that is kept."""
-        kept = self.tail.ledger_bytes + self._mender.ledger_bytes
-        if self._transcript is not None:
-            kept += self._transcript.ledger_bytes
-        if self._seam is not None:
-            kept += self._seam.ledger_bytes
-        if self.resume is not None:
-            kept += self.resume.text.__sizeof__()
-        for each in self.awaited:
-            kept += each.ledger_bytes
-        return kept
+        transcript = 0 if self._transcript is None else self._transcript.ledger_bytes
+        seam = 0 if self._seam is None else self._seam.ledger_bytes
+        resume = 0 if self.resume is None else self.resume.text.__sizeof__()
+        beside = transcript + seam + resume + sum([each.ledger_bytes for each in self.awaited])
+        return self.tail.ledger_bytes + self._mender.ledger_bytes + beside
 
     @property
     def reported_tokens(self) -> int:
@@ -144,7 +142,8 @@ class Judge:
             self._policy.let_go()
 
     def _renew_filters(self) -> None:
-        self._filters = self._make_filters()
+        """In an order of their own, so that the list's makes no difference where two say the same."""
+        self._filters = sorted(self._make_filters(), key=lambda each: each.name)
         self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
         self._said: Sequence[tuple[Filter, Verdict]] = ()
 
@@ -183,9 +182,21 @@ class Judge:
 
     def take(self, frames: list[Frame], now: float) -> Judged:
         """Frames that arrived -> the frames to release now, and the failure that condemns the attempt after that, if one does."""
+        steps = list(self.steps(frames, now))
+        return [frame for released, _ in steps for frame in released], steps[-1][1]
+
+    def steps(self, frames: list[Frame], now: float) -> Iterator[Judged]:
+        """The same in one step or more, because what mending held goes on at once, of however many frames. Nothing follows a failure."""
         mended = self._mender.mend(frames)
         if self._seam is not None:
             mended = self._seamed(self._seam.feed(mended))
+        for at in range(0, max(len(mended), 1), STEP_FRAMES_MAX):
+            released, failure = self._step(mended[at : at + STEP_FRAMES_MAX], now)
+            yield released, failure
+            if failure is not None:
+                return
+
+    def _step(self, mended: list[Frame], now: float) -> Judged:
         failure = self._judge(mended, now)
         if failure is not None:
             return [], failure
@@ -287,20 +298,12 @@ class Judge:
         if resume is None:
             self.drop()
             return
-        self._share(resume.produced)
+        own = Share(self._mender.usage, resume.produced)
+        self._shares = kept_shares([*self._shares, own], resume.produced)
         self._identity = self.identity
         self.tail.truncate(resume.cursor.position)
         spent = sum(share.completion_tokens for share in self._shares)
         self.resume = msgspec.structs.replace(resume, produced=spent)
-
-    def _share(self, frames: int) -> None:
-        """So many frames of text are kept in all: those of former attempts, less what was given up of them since, then this one's."""
-        shares, self._shares = self._shares, []
-        for share in (*shares, Share(self._mender.usage, frames)):
-            kept = min(share.frames, frames)
-            frames -= kept
-            if kept:
-                self._shares.append(msgspec.structs.replace(share, frames=kept))
 
     def _resume_point(self, failure: Failure) -> Resume | None:
         released = self.tail.released
@@ -357,10 +360,11 @@ class Judge:
         gating = [verdict for each, verdict in verdicts if each.gating]
         verdict = combine(gating, newest=self.tail.newest)
         if len(gating) < len(verdicts):
+            seen = verdict.seen if isinstance(verdict, Violated) else self.tail.newest
             self.remarks += [
                 Remark(each.name, said.code)
                 for each, said in verdicts
-                if isinstance(said, Violated) and not each.gating
+                if isinstance(said, Violated) and not each.gating and said.seen <= seen
             ]
         if isinstance(verdict, Passed):
             self._passed = verdict.position
@@ -380,10 +384,8 @@ class Judge:
     @property
     def _over(self) -> bool:
         """More is held than may be."""
-        held = self.tail.held_bytes + self._mender.held_bytes
-        if self._seam is not None:
-            held += self._seam.held_bytes
-        return held > self._held_bytes_max
+        seam = 0 if self._seam is None else self._seam.held_bytes
+        return self.tail.held_bytes + self._mender.held_bytes + seam > self._held_bytes_max
 
     def _holds_newest(self) -> bool:
         """Whether the newest frame stays, because nobody could go on behind it."""

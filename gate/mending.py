@@ -211,20 +211,19 @@ class ChatMender:
         return edits
 
     def _named(self, data: bytes, members: tuple[Member, ...]) -> list[Edit]:
-        """The edits that put reasoning under the name that the route writes; one that is there already keeps it."""
+        """The edits that put reasoning under the name that the route writes; of two thoughts the one that was judged is said."""
         wanted, other = self._reasoning_field, _OTHER_NAME[self._reasoning_field]
         values = {member.key: member for member in members}
         found, own = values.get(other), values.get(wanted)
-        if found is None:
-            return []
-        raw = data[found.value_start : found.value_end]
-        if raw in _EMPTY_VALUES:
+        raw = b"null" if found is None else data[found.value_start : found.value_end]
+        if found is None or raw in _EMPTY_VALUES:
             return []
         if own is None:
             end = data.index(b'"', found.key_start + 1) + 1
             return [(found.key_start, end, b'"%b"' % wanted.encode())]
         edits = [(found.value_start, found.value_end, b"null")]
-        if data[own.value_start : own.value_end] in _EMPTY_VALUES:
+        judged = other == "reasoning_content" and raw.startswith(b'"')
+        if judged or data[own.value_start : own.value_end] in _EMPTY_VALUES:
             edits.append((own.value_start, own.value_end, raw))
         return sorted(edits)
 

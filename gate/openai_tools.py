@@ -79,13 +79,15 @@ def odd_calls(delta: Mapping[str, Any]) -> bool:
 
 
 def _odd(tool: Mapping[str, Any]) -> bool:
-    """Arguments that are no string or hold half a character, or an index that is no number."""
-    function = tool.get("function")
+    """Arguments that are no string, arguments or free text with half a character, or an index that is no number."""
+    function, custom = tool.get("function"), tool.get("custom")
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if isinstance(arguments, str):
         arguments = LONE_HALF.search(arguments)
+    free = string(custom.get("input")) if isinstance(custom, Mapping) else None
+    torn = free is not None and LONE_HALF.search(free) is not None
     index = tool.get("index")
-    return arguments is not None or (index is not None and type(index) is not int)
+    return torn or arguments is not None or (index is not None and type(index) is not int)
 
 
 def loose_tool(tool: Mapping[str, Any]) -> Tool:

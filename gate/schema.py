@@ -16,14 +16,14 @@ import jsonschema_rs
 import msgspec
 
 from gate.errors import SchemaUnusable
-from gate.schema_work import WORD_BITS, TooMuchWork, Weigher
+from gate.schema_work import WORD_BITS, TooMuchWork, Weighed, Weigher
 
 __all__ = ["CompiledSchema", "SchemaError", "compile_schema"]
 
 SCHEMA_BYTES_MAX: Final = 262_144  # about what OpenAI's own bounds allow, several times over
 SCHEMA_DEPTH_MAX: Final = 100  # the validator itself reads no more than 255 levels
 REFS_MAX: Final = 512  # with some thousands the validator no longer comes to an end
-PATTERNS_MAX: Final = 256
+PATTERNS_MAX: Final = 64  # at up to 1 ms each
 PATTERN_BYTES_MAX: Final = 65_536  # compiled; with as much again for its automaton
 ERRORS_MAX: Final = 8
 ERROR_CHARS_MAX: Final = 300
@@ -53,9 +53,12 @@ class SchemaError(msgspec.Struct, frozen=True):
 
 
 class CompiledSchema:
-    """A schema that values can be judged by."""
+    """A schema that values can be judged by; `patterns`: how many it has."""
 
-    def __init__(self, schema: dict[str, Any] | bool, refs: Mapping[str, object]) -> None:
+    def __init__(
+        self, schema: dict[str, Any] | bool, refs: Mapping[str, object], patterns: int
+    ) -> None:
+        self.patterns = patterns
         self._weigher = Weigher(schema, refs)
         options = jsonschema_rs.RegexOptions(
             size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX
@@ -66,10 +69,18 @@ class CompiledSchema:
 
     def check(self, value: object) -> tuple[SchemaError, ...]:
         """The first errors of a value that `gate.strict_json` parsed; none: it fits. Raises `SchemaUnusable` where to judge it would take too much."""
+        return self.errors(value, self.weigh(value))
+
+    def weigh(self, value: object) -> Weighed:
+        """What it takes to judge `value`; raises `SchemaUnusable` where that is too much."""
         try:
-            work = self._weigher.weigh(value)
+            return self._weigher.weigh(value)
         except TooMuchWork as error:
             raise SchemaUnusable from error
+
+    def errors(self, value: object, weighed: Weighed) -> tuple[SchemaError, ...]:
+        """The first errors of a value that was weighed."""
+        work = weighed.work
         if self._validator.is_valid(value):
             return ()
         if work > DETAILED_WORK_MAX or work * _size(value) > DETAILED_BYTES_MAX:
@@ -85,14 +96,14 @@ def compile_schema(schema: object) -> CompiledSchema:
     try:
         if len(msgspec.json.encode(schema)) > SCHEMA_BYTES_MAX:
             raise SchemaUnusable
-        return CompiledSchema(schema, _surveyed(schema))
+        return CompiledSchema(schema, *_surveyed(schema))
     # The last one: the encoder's, for what no JSON parser returns and for half surrogates.
     except (RecursionError, TypeError, ValueError) as error:
         raise SchemaUnusable from error
 
 
-def _surveyed(schema: object) -> dict[str, object]:
-    """The targets of all references, after a look at everything that the validator would have to follow. Raises `SchemaUnusable`."""
+def _surveyed(schema: object) -> tuple[dict[str, object], int]:
+    """The targets of all references and the number of patterns, after a look at everything that the validator would have to follow. Raises `SchemaUnusable`."""
     refs: dict[str, object] = {}
     ref_count = pattern_count = 0
     for name, value in _members(schema):
@@ -107,7 +118,7 @@ def _surveyed(schema: object) -> dict[str, object]:
             raise SchemaUnusable
     if ref_count > REFS_MAX or pattern_count > PATTERNS_MAX:
         raise SchemaUnusable
-    return refs
+    return refs, pattern_count
 
 
 def _members(schema: object) -> Iterator[tuple[str, object]]:

@@ -8,14 +8,15 @@ entered, so that the sum is known in the time of the pairs alone. What the valid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["TooMuchWork", "Weigher"]
+__all__ = ["TooMuchWork", "Weighed", "Weigher"]
 
 WORK_MAX: Final = (
     2_000_000  # units; one is a visit or a comparison, at most 0.1 us of the validator
 )
 PAIRS_MAX: Final = 50_000  # weighed, about 3 us each; an answer of some 100,000 tokens
+PAIR_UNITS: Final = 30  # that weighing one costs
 DEPTH_MAX: Final = 200  # pairs in pairs: the validator's stack has to bear it, and ours
 # Units per character: an automaton whose states don't fit its cache takes 7 us for each.
 PATTERN_WEIGHT: Final = 50
@@ -34,6 +35,17 @@ _CONTENT: Final = ("contentMediaType", "contentEncoding")
 
 class TooMuchWork(ValueError):
     """The value is not to be judged by this schema."""
+
+
+class Weighed(NamedTuple):
+    """The work of judging a value, and what it cost to know, in units."""
+
+    work: int
+    weighing: int
+
+    @property
+    def cost(self) -> int:
+        return self.work + self.weighing
 
 
 class _Subschema:
@@ -67,10 +79,14 @@ class Weigher:
         self._subschemas: dict[int, _Subschema] = {}
         self._known: dict[tuple[int, int], int | None] = {}
 
-    def weigh(self, value: object) -> int:
-        """An upper bound of the work, in units. Raises `TooMuchWork`."""
-        self._known = {}
-        return self._weight(self._schema, value, 0)
+    def weigh(self, value: object) -> Weighed:
+        """An upper bound of the work. Raises `TooMuchWork`."""
+        try:
+            work = self._weight(self._schema, value, 0)
+            return Weighed(work, PAIR_UNITS * len(self._known))
+        finally:
+            # Whoever keeps the schema does not keep what was known of a value.
+            self._known = {}
 
     def _weight(self, schema: object, value: object, depth: int) -> int:
         if not isinstance(schema, dict):

@@ -12,20 +12,17 @@ from typing import Any, Final
 import msgspec
 
 from gate.dialects import CEILINGS
-from gate.errors import SchemaUnusable
 from gate.ingress import ChatRequest
-from gate.loose_json import items, member_value, string, tolerant_object
-from gate.schema import CompiledSchema, compile_schema
+from gate.loose_json import items, member_value, string
 from gate.splice import Body, JsonRefused, Member, scan_elements, scan_members
 
-__all__ = ["DeclaredTool", "ToolRules", "ToolSchemas", "read_tool_rules"]
+__all__ = ["DeclaredTool", "ToolRules", "read_tool_rules"]
 
 TOOLS_BYTES_MAX: Final = 524_288  # of `tools`, and of `functions`: hundreds of tools
 TOOLS_MAX: Final = 1_024
 TOOL_MEMBERS_MAX: Final = 32  # of one tool, and of its function
 CHOICE_BYTES_MAX: Final = 65_536  # of `tool_choice`
 NAME_BYTES_MAX: Final = 1_024
-SCHEMAS_MAX: Final = 32  # kept compiled for one request
 _CEILINGS: Final = CEILINGS["/v1/chat/completions"]
 _MEMBERS: Final = frozenset(
     {"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls", *_CEILINGS}
@@ -57,35 +54,6 @@ class ToolRules(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"ToolRules({len(self.tools)} tools)"
-
-
-class ToolSchemas:
-    """The compiled schemas of one request's tools, made when a call first needs them and kept for all its attempts: `SCHEMAS_MAX` at most, the oldest goes."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, CompiledSchema | None] = {}
-
-    def of(self, tool: DeclaredTool) -> CompiledSchema:
-        """Raises `SchemaUnusable`, each time."""
-        if tool.place not in self._kept:
-            if len(self._kept) >= SCHEMAS_MAX:
-                del self._kept[next(iter(self._kept))]
-            self._kept[tool.place] = _compiled(tool.schema)
-        schema = self._kept[tool.place]
-        if schema is None:
-            raise SchemaUnusable
-        return schema
-
-    def __repr__(self) -> str:
-        return f"ToolSchemas({len(self._kept)} compiled)"
-
-
-def _compiled(schema: bytes) -> CompiledSchema | None:
-    value = tolerant_object(b'{"schema":%b}' % schema) or {}
-    try:
-        return compile_schema(value.get("schema"))
-    except SchemaUnusable:
-        return None
 
 
 def read_tool_rules(body: Body, request: ChatRequest) -> ToolRules | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from gate.loose_json import encoded, integer, tolerant_object
 
-__all__ = ["Share", "completion_tokens", "joined_usage", "merge_usage"]
+__all__ = ["Share", "completion_tokens", "joined_usage", "kept_shares", "merge_usage"]
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -27,6 +27,17 @@ class Share(msgspec.Struct, frozen=True):
     def prompt_tokens(self) -> int:
         """As reported; 0: nothing was."""
         return _tokens(self.reported, "prompt_tokens")
+
+
+def kept_shares(shares: Sequence[Share], frames: int) -> list[Share]:
+    """What is left of the shares where only so many frames of text are kept in all; the last ones are given up first."""
+    left = []
+    for share in shares:
+        kept = min(share.frames, frames)
+        frames -= kept
+        if kept:
+            left.append(msgspec.structs.replace(share, frames=kept))
+    return left
 
 
 def completion_tokens(report: bytes) -> int:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gate.config import HoldConfig
+from gate.config import FilterConfig, HoldConfig
 from gate.events import Complete, HowEnded, Shape, Start
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
 from gate.filters.contract import FilterContext
 from gate.framing import Framing, framing_for
-from gate.judging import Judge
+from gate.judging import Judge, Remark
+from gate.mending_format import format_mender
 from gate.reader import ChatBodyReader, ChatStreamReader
+from gate.repair import RepairNote
 
 START_ID: Final = "chatcmpl-1"
 LIMIT: Final = 1 << 24
+FILTERS: Final = ("empty", "tool_calls")
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What the caller got: bytes, and the failure that ended the attempt, if one did."""
+    """What the caller got: bytes, and the failure that ended the attempt, if one did; which filter said it, with which notes, and what others have remarked."""
 
     body: bytes
     failure: Failure | None
+    judged_by: str = ""
+    notes: tuple[RepairNote, ...] = ()
+    remarks: frozenset[Remark] = frozenset()
 
 
 def start(*, stream: bool = True, usage: bool = True) -> Start:
@@ -40,8 +46,13 @@ def run(
     usage: bool = True,
     body: bool = False,
     context: FilterContext | None = None,
+    filters: Sequence[str] = FILTERS,
+    tables: Mapping[str, FilterConfig] | None = None,
+    hold: HoldConfig | None = None,
+    think_tags: bool = False,
+    reasoning_field: str = "reasoning_content",
 ) -> Passed:
-    """One attempt from its first read to its end. `body`: the provider answers with JSON; `context`: what the request says, where it is known."""
+    """One attempt from its first read to its end. `body`: the provider answers with JSON; `context`: what the request says, where it is known; `filters` as in a route's list."""
     known = context or FilterContext(choices)
     reader = (
         ChatBodyReader(choices=choices, body_bytes_max=LIMIT, stream=stream)
@@ -49,33 +60,42 @@ def run(
         else ChatStreamReader(choices=choices, event_bytes_max=LIMIT)
     )
     judge = Judge(
-        HoldConfig(),
+        hold or HoldConfig(),
         streams=stream,
         held_bytes_max=LIMIT,
         choices=choices,
+        reasoning_field=reasoning_field,
         ceiling=known.tools.ceiling if known.tools is not None else None,
-        make_filters=lambda: make_filters(["empty", "tool_calls"], known),
+        think_tags=think_tags,
+        format_mender=format_mender(filters, known, reasoning_field),
+        make_filters=lambda: make_filters(filters, known, tables or {}),
     )
     framing = framing_for(start(stream=stream, usage=usage))
-    written = b""
+    written: list[bytes] = []
     steps = (reader.feed(piece) if piece else reader.eof() for piece in (*pieces, b""))
     for step in steps:
         frames, failure = judge.take(step.frames, 0.0)
-        written += framing.release(frames)
+        written.append(framing.release(frames))
         if failure is not None:
-            return Passed(written, failure)
+            return _passed(written, failure, judge)
         if step.end is not None:
             return _ended(judge, framing, step.end, written)
     raise AssertionError("a reader says how its answer ended")
 
 
-def _ended(judge: Judge, framing: Framing, end: HowEnded, written: bytes) -> Passed:
+def _ended(judge: Judge, framing: Framing, end: HowEnded, written: list[bytes]) -> Passed:
     frames, failure = judge.finish(end) if isinstance(end, Complete) else ([], end)
     if failure is not None:
-        return Passed(written, failure)
+        return _passed(written, failure, judge)
     assert judge.facts is not None
-    written += framing.release(frames)
-    return Passed(written + framing.success(judge.facts), None)
+    written += [framing.release(frames), framing.success(judge.facts)]
+    return _passed(written, None, judge)
+
+
+def _passed(written: Sequence[bytes], failure: Failure | None, judge: Judge) -> Passed:
+    return Passed(
+        b"".join(written), failure, judge.judged_by, judge.notes, frozenset(judge.remarks)
+    )
 
 
 def cut_at(data: bytes, size: int) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from gate.filters.structured_output import structured_output
 from gate.filters.tool_calls import tool_calls
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
+from gate.schema_cache import RequestSchemas, SchemaCache
 from gate.splice import Body
 from gate.tool_rules import read_tool_rules
 
@@ -63,8 +64,9 @@ def filter_context(
     *,
     structured_output: StructuredOutput,
     output_policy: OutputPolicy = "off",
+    schemas: SchemaCache | None = None,
 ) -> FilterContext:
-    """What the filters know of a request, under its route's level. A format too large to be judged by still means that the answer has to be JSON."""
+    """What the filters know of a request, under its route's level; `schemas`: the process's. A format too large to be judged by still means that the answer has to be JSON."""
     found = [member for member in request.members if member.key == "response_format"]
     asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
     if asked is msgspec.UNSET:
@@ -85,6 +87,7 @@ def filter_context(
         tool_choice=values.get("tool_choice"),
         ceiling=min((each for each in told if type(each) is int and each > 0), default=0),
         tools=read_tool_rules(body, request),
+        schemas=RequestSchemas(schemas),
     )
 
 

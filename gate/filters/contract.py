@@ -15,7 +15,8 @@ from gate.config import FilterConfig, OutputPolicy, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
-from gate.tool_rules import ToolRules, ToolSchemas
+from gate.schema_cache import RequestSchemas
+from gate.tool_rules import ToolRules
 
 __all__ = [
     "Filter",
@@ -33,7 +34,7 @@ class FilterContext(msgspec.Struct, frozen=True):
     """What a filter of one exchange knows of its request and route. `response_format`, `tool_choice`: the member's parsed value, None where there is none.
 
     `may_call`: the request brings tools; `ceiling`: the tokens that it allows for each choice, 0 where it does not say; `tools`: what it says of tools, None where it says
-    nothing; `schemas`: theirs, compiled where they were needed; `table`: the filter's own options.
+    nothing; `schemas`: compiles and checks, within what one request may cost; `table`: the filter's own options.
     """
 
     choices: int
@@ -44,7 +45,7 @@ class FilterContext(msgspec.Struct, frozen=True):
     tool_choice: object = None
     ceiling: int = 0
     tools: ToolRules | None = None
-    schemas: ToolSchemas = msgspec.field(default_factory=ToolSchemas)
+    schemas: RequestSchemas = msgspec.field(default_factory=RequestSchemas)
     table: FilterConfig = FilterConfig(kind="empty")
 
     def __repr__(self) -> str:
@@ -60,13 +61,15 @@ class Passed(msgspec.Struct, frozen=True):
 class Violated(msgspec.Struct, frozen=True):
     """The frame at `position` (or, at the end, the answer as a whole) is not to be released; `failure` says which row of the recovery table holds.
 
-    `notes` say what a repair asks for; they quote the answer.
+    `notes` say what a repair asks for; they quote the answer. `seen`: the position of the frame that showed it, however many were judged together; -1 where it is none by itself, as at
+    the end.
     """
 
     position: int
     code: str
     failure: Failure
     notes: tuple[RepairNote, ...] = ()
+    seen: int = -1
 
 
 Verdict: TypeAlias = Passed | Violated
@@ -101,12 +104,13 @@ class Primed(Protocol):
         """Called once, before the first `observe`, with the text of choice 0; only one choice is ever continued."""
 
 
-# The worst violation decides the recovery; the order is fixed, so that the order in which filters answer does not matter.
+# The violation that is seen first decides the recovery, for behind it nothing would have been judged had the frames come one by one; of several with the same frame it is the worst. That order is
+# fixed, so that the order in which filters answer does not matter.
 _SEVERITY: Final = {kind: rank for rank, kind in enumerate(FailureKind)}
 
 
 def combine(verdicts: Iterable[Verdict], *, newest: int) -> Verdict:
-    """The minimum over passed positions, or the worst violation. Without verdicts everything up to `newest` has passed."""
+    """The minimum over passed positions, or the violation that was seen first, the worst of those. Without verdicts everything up to `newest` has passed."""
     passed = newest
     worst: Violated | None = None
     for verdict in verdicts:
@@ -117,5 +121,6 @@ def combine(verdicts: Iterable[Verdict], *, newest: int) -> Verdict:
     return worst or Passed(passed)
 
 
-def _rank(violation: Violated) -> tuple[int, int, str]:
-    return -_SEVERITY[violation.failure.kind], violation.position, violation.code
+def _rank(violation: Violated) -> tuple[int, int, int, str]:
+    severity = _SEVERITY[violation.failure.kind]
+    return violation.seen, -severity, violation.position, violation.code

@@ -59,7 +59,7 @@ class EncodingFilter:
                     continue
                 if place is not None and not self._over:
                     self._over = True
-                    return Violated(place, CODE, self._failure)
+                    return Violated(place, CODE, self._failure, seen=at)
         newest = position + len(frames)
         if self._near and not self._over:
             newest = max(self._passed, min(marks.first for marks in self._near.values()))

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gate.events import Event, Facts, Frame, TextDelta, ToolDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
@@ -103,14 +105,14 @@ class OutputPolicyFilter:
         if self._began is None:
             self._began = position
         for at, frame in enumerate(frames, start=position):
+            wrong = False
             for event in frame.events:
-                self._read(event, at)
-        bad = [choice for choice in self._choices if choice.code]
-        return (
-            self._violated(bad, self._began)
-            if bad
-            else Passed(self._limit(self._began, position + len(frames)))
-        )
+                wrong |= self._read(event, at)
+            if wrong:
+                bad = [choice for choice in self._choices if choice.code]
+                found = self._violated(bad, self._began)
+                return msgspec.structs.replace(found, seen=at)
+        return Passed(self._limit(self._began, position + len(frames)))
 
     def finish(self, position: int, facts: Facts) -> Verdict:
         ended = {fact.choice for fact in facts.finishes if fact.reason in REAL_ENDS}
@@ -122,11 +124,12 @@ class OutputPolicyFilter:
         began = position if self._began is None else self._began
         return self._violated(bad, began) if bad else Passed(position)
 
-    def _read(self, event: Event, position: int) -> None:
+    def _read(self, event: Event, position: int) -> bool:
+        """Whether the event shows that something is wrong."""
         if not isinstance(event, TextDelta | ToolDelta) or not 0 <= event.choice < len(
             self._choices
         ):
-            return
+            return False
         choice = self._choices[event.choice]
         if isinstance(event, TextDelta):
             choice.read(event.text, position)
@@ -136,6 +139,7 @@ class OutputPolicyFilter:
             choice.call()
         if self._forced and choice.called and choice.worded:
             choice.code = choice.code or BESIDE
+        return bool(choice.code)
 
     def _limit(self, began: int, newest: int) -> int:
         """The position before which everything is decided."""

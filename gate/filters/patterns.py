@@ -9,9 +9,11 @@ Tool arguments are judged as they are written, in JSON.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from gate.events import Event, Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
 from gate.failure import FailureKind
@@ -30,6 +32,7 @@ OBSERVED_BYTES_MAX: Final = (
 # While more than so much is open it is looked at only when it has grown by a share, so that the work stays linear.
 OFTEN_BYTES_MAX: Final = 4096
 GROWTH_SHARE: Final = 8
+NEVER: Final = 1 << 62  # bytes
 
 
 class PatternsFilter:
@@ -59,29 +62,39 @@ class PatternsFilter:
         if self._passed < 0:
             self._passed = position
         touched: dict[Hashable, _Channel] = {}
+        found: list[_Found] = []
         for at, frame in enumerate(frames, position):
             for event in frame.events:
                 key, text = _read(event)
                 if text:
                     channel = touched[key] = self._channel(key)
                     channel.add(text, at)
+                    if channel.long:
+                        found += self._look(channel)
         for channel in touched.values():
-            if channel.due:
-                place = channel.look(self._patterns, ended=False)
-                if place is not None:
-                    return self._violated(place)
-                if not self.gating:
-                    channel.forget(OBSERVED_BYTES_MAX)
+            found += self._look(channel)
+        if found:
+            first = min(found)
+            return msgspec.structs.replace(self._violated(first.place), seen=first.seen)
         held = [channel.held for channel in self._channels.values() if channel.open]
         self._passed = max(self._passed, min(held, default=position + len(frames)))
         return Passed(self._passed)
 
     def finish(self, position: int, facts: Facts) -> Verdict:
         for channel in () if self._over else self._channels.values():
-            place = channel.look(self._patterns, ended=True)
-            if place is not None:
-                return self._violated(place)
+            found = channel.look(self._patterns, ended=True)
+            if found is not None:
+                return self._violated(found.place)
         return Passed(position)
+
+    def _look(self, channel: _Channel) -> Sequence[_Found]:
+        """The match in a channel, if it is time to look and there is one."""
+        if not channel.due:
+            return ()
+        found = channel.look(self._patterns, ended=False)
+        if not self.gating:
+            channel.forget(OBSERVED_BYTES_MAX)
+        return () if found is None else (found,)
 
     def _violated(self, place: int) -> Violated:
         self._over = True
@@ -97,8 +110,19 @@ class PatternsFilter:
         return channel
 
 
+class _Found(NamedTuple):
+    """A match: the frame that makes it one, and the frame where it begins."""
+
+    seen: int
+    place: int
+
+
 class _Channel:
-    """The end of one channel that a match may begin with, behind the last character that can't."""
+    """The end of one channel that a match may begin with, behind the last character that can't.
+
+    What it comes to is a function of the channel's events, however many of them are looked at together: a short end depends on the text alone, and a long one is looked at behind
+    certain events.
+    """
 
     def __init__(self) -> None:
         self._text = b""
@@ -106,6 +130,7 @@ class _Channel:
         self._fresh: list[bytes] = []
         self._size = 0  # bytes of both
         self._due_at = 0
+        self._seldom = False  # what is kept is long
         # Per event: the bytes up to its end, and its frame.
         self._ends, self._places = array("q"), array("q")
 
@@ -123,6 +148,11 @@ class _Channel:
     def due(self) -> bool:
         return self._size >= self._due_at
 
+    @property
+    def long(self) -> bool:
+        """So much may be kept that it is looked at seldom."""
+        return self._size - self._before > OFTEN_BYTES_MAX
+
     def add(self, text: str, place: int) -> None:
         data = text.encode()
         self._size += len(data)
@@ -130,17 +160,36 @@ class _Channel:
         self._ends.append(self._size)
         self._places.append(place)
 
-    def look(self, patterns: Patterns, *, ended: bool) -> int | None:
-        """The frame where a match begins, or None; then what can't be one is forgotten."""
+    def look(self, patterns: Patterns, *, ended: bool) -> _Found | None:
+        """The match, or None; then what can't be one is forgotten."""
+        fresh = len(self._fresh)
         text = self._text = self._text + b"".join(self._fresh)
         self._fresh.clear()
-        found = patterns.match(text, self._before, ended=ended)
-        if found is not None:
-            return self._places[bisect_right(self._ends, found)]
+        start = patterns.match(text, self._before, ended=ended)
+        if start is not None:
+            self._due_at = NEVER
+            single = ended or self._seldom
+            return self._found(start) if single else self._first(patterns, text, fresh)
         self._keep_from(patterns.open_from(text, self._before))
         kept = self._size - self._before
-        self._due_at = self._size + (kept // GROWTH_SHARE if kept > OFTEN_BYTES_MAX else 1)
+        self._seldom = kept > OFTEN_BYTES_MAX
+        self._due_at = self._size + (kept // GROWTH_SHARE if self._seldom else 1)
         return None
+
+    def _found(self, start: int, event: int = -1) -> _Found:
+        return _Found(self._places[event], self._places[bisect_right(self._ends, start)])
+
+    def _first(self, patterns: Patterns, text: bytes, fresh: int) -> _Found:
+        """The match that is one first, of those in the last `fresh` events."""
+        events = range(len(self._ends) - fresh, len(self._ends))
+
+        def match(event: int) -> int | None:
+            return patterns.match(text[: self._ends[event]], self._before, ended=False)
+
+        event = events[bisect_left(events, True, key=lambda each: match(each) is not None)]
+        start = match(event)
+        assert start is not None, "the last of them makes one"
+        return self._found(start, event)
 
     def forget(self, bytes_max: int) -> None:
         """Keeps no more than so much."""

@@ -96,7 +96,7 @@ class RepetitionFilter:
                     continue
                 if channel.add(text, at) and self._look(channel):
                     self._over = True
-                    return Violated(channel.held, CODE, self._failure)
+                    return Violated(channel.held, CODE, self._failure, seen=at)
         return Passed(self._allowed(position + len(frames)))
 
     def finish(self, position: int, facts: Facts) -> Verdict:

@@ -24,7 +24,8 @@ from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.json_answer import AnswerPrefix
 from gate.openai import REAL_ENDS
 from gate.repair import FORMAT, RepairNote, excerpt_of
-from gate.schema import CompiledSchema, SchemaError, compile_schema
+from gate.schema import SchemaError
+from gate.schema_cache import RequestSchemas
 from gate.strict_json import NotJson, parse_json
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
 ]
 
 NOTES_MAX: Final = 8  # choices that a violation speaks of
-# Of text that arrives together are looked at as it comes, at up to 2 us each; more is most of an answer, and its end not far.
+# Of text that comes in large pieces so much is looked at as it comes, at up to 2 us for each character, and so much more for each frame. The first that is more ends it: most of an answer is there, and
+# its end not far. What is read together makes no difference, so that it changes no verdict.
 EARLY_CHARS_MAX: Final = 8_192
+EARLY_CHARS_PER_FRAME: Final = 64
 UNUSABLE: Final = "schema_unusable"
 NOT_AN_OBJECT: Final = SchemaError("", "type", "the answer has to be one JSON object")
 _GATING: Final = frozenset({"repair", "reject"})
@@ -66,6 +69,7 @@ class StructuredOutputFilter:
         self,
         asked: OutputFormat,
         level: StructuredOutput,
+        schemas: RequestSchemas,
         *,
         choices: int,
         may_call: bool = False,
@@ -81,22 +85,22 @@ class StructuredOutputFilter:
         self._asked = asked
         self._texts: list[list[str]] = [[] for _ in range(choices)]
         self._without_text: set[int] = set()
+        self._room = EARLY_CHARS_MAX
         self._began: int | None = None
-        self._compiled: CompiledSchema | None = None
+        self._schemas = schemas
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
         if self._began is None:
             self._began = position
-        room = EARLY_CHARS_MAX
-        for frame in frames:
+        for at, frame in enumerate(frames, start=position):
+            self._room = min(self._room + EARLY_CHARS_PER_FRAME, EARLY_CHARS_MAX)
             for event in frame.events:
                 match event:
                     case TextDelta() if 0 <= event.choice < len(self._texts):
                         self._texts[event.choice].append(event.text)
-                        room -= len(event.text)
-                        dead = self._is_dead(event, room)
+                        dead = self._is_dead(event)
                         if dead and (found := self._violation({event.choice}, position)):
-                            return found
+                            return msgspec.structs.replace(found, seen=at)
                     case RefusalDelta() | AudioDelta():
                         self._without_text.add(event.choice)
                     case ToolDelta() if event.id or event.name or event.arguments:
@@ -110,9 +114,10 @@ class StructuredOutputFilter:
         judged = set(range(len(self._texts))) - ended - self._without_text
         return self._violation(judged, position) or Passed(position)
 
-    def _is_dead(self, event: TextDelta, room: int) -> bool:
+    def _is_dead(self, event: TextDelta) -> bool:
         """With this text its choice can't become JSON any more. Where there is no room to look, nobody looks at this attempt again."""
-        if room < 0:
+        self._room -= len(event.text)
+        if self._room < 0:
             self._beginnings.clear()
         if not self._beginnings or event.choice in self._without_text:
             return False
@@ -151,9 +156,7 @@ class StructuredOutputFilter:
             return ()
         try:
             # Compiled where it is needed: an attempt that breaks off has no use for it.
-            if self._compiled is None:
-                self._compiled = compile_schema(self._asked.schema)
-            return self._compiled.check(value)
+            return self._schemas.check_by(self._asked.schema, value)
         except SchemaUnusable:
             self.notice = UNUSABLE
             return ()
@@ -165,7 +168,11 @@ def structured_output(context: FilterContext) -> StructuredOutputFilter | None:
     if asked is None or context.structured_output == "off":
         return None
     return StructuredOutputFilter(
-        asked, context.structured_output, choices=context.choices, may_call=context.may_call
+        asked,
+        context.structured_output,
+        context.schemas,
+        choices=context.choices,
+        may_call=context.may_call,
     )
 
 

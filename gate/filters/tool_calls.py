@@ -14,6 +14,8 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gate.errors import SchemaUnusable
 from gate.events import Facts, Frame, RefusalDelta, TextDelta, ToolDelta, ToolEnd
 from gate.failure import Failure, FailureKind
@@ -23,8 +25,9 @@ from gate.openai import REAL_ENDS
 from gate.openai_tools import LEGACY
 from gate.repair import RepairNote, excerpt_of
 from gate.schema import SchemaError
+from gate.schema_cache import RequestSchemas
 from gate.strict_json import NotJson, parse_json
-from gate.tool_rules import DeclaredTool, ToolRules, ToolSchemas
+from gate.tool_rules import DeclaredTool, ToolRules
 
 __all__ = ["ToolCallsFilter", "tool_calls"]
 
@@ -72,7 +75,7 @@ class ToolCallsFilter:
     name = "tool_calls"
     gating = True
 
-    def __init__(self, rules: ToolRules, schemas: ToolSchemas, *, choices: int) -> None:
+    def __init__(self, rules: ToolRules, schemas: RequestSchemas, *, choices: int) -> None:
         self.notice: str | None = None
         self._rules = rules
         self._schemas = schemas
@@ -109,7 +112,7 @@ class ToolCallsFilter:
                     case _:
                         pass
                 if violation is not None:
-                    return violation
+                    return msgspec.structs.replace(violation, seen=at)
         return Passed(self._limit(self._first, position + len(frames)))
 
     def finish(self, position: int, facts: Facts) -> Verdict:
@@ -215,7 +218,7 @@ class ToolCallsFilter:
         if tool is None or not tool.schema:
             return ()
         try:
-            return self._schemas.of(tool).check(value)
+            return self._schemas.check(tool.schema, value)
         except SchemaUnusable:
             self.notice = UNUSABLE
             return ()

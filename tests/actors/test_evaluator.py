@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ from gate.events import (
 from gate.failure import Failure, FailureKind
 from gate.filters.builtin import make_filters
 from gate.filters.contract import FilterContext, Passed, Verdict
-from gate.judging import Judge
+from gate.judging import STEP_FRAMES_MAX, Judge
 from gate.observe import What
 from gate.reader import ChatStreamReader
 from tests.doubles import (
@@ -369,3 +369,48 @@ async def test_age_alone_lets_nothing_go_that_a_filter_holds(
             await send.send(ended())
             await trio.sleep(1)
             assert texts([wire.receive_nowait()]) == [["!", "?"]]
+
+
+class Watching(Stubborn):
+    """Writes down at which turn it was asked; holds what it is told to hold."""
+
+    def __init__(self, turn: Callable[[], int], *, holds: bool) -> None:
+        self.turns: list[int] = []
+        self._turn = turn
+        self._holds = holds
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        self.turns.append(self._turn())
+        return super().observe(frames, position) if self._holds else Passed(position + len(frames))
+
+
+@pytest.mark.parametrize("holds", [False, True])
+async def test_what_goes_on_at_once_is_judged_in_steps(*, holds: bool) -> None:
+    """Others run in between, whether or not something leaves; the order is that of arrival."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    words = [f"{number} " for number in range(3 * STEP_FRAMES_MAX)]
+    watching = Watching(lambda: turns, holds=holds)
+    exchange = exchange_of(gateway(ScriptedProvider()))
+    judge = Judge(HoldConfig(), streams=True, held_bytes_max=1 << 24, make_filters=lambda: [watching])  # fmt: skip
+    send, evidence = trio.open_memory_channel[Evidence](3)
+    send_wire, wire = trio.open_memory_channel[Wire](1_000)
+    send_reports, _reports = trio.open_memory_channel[Reports](9)
+    with send:
+        for item in (head(), batch(ROLE, *map(text, words), STOP), ended()):
+            send.send_nowait(item)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await evaluator.run(evidence, send_wire, send_reports, exchange, judge)
+        nursery.cancel_scope.cancel()
+    assert len(watching.turns) == 4
+    # A step is judged before the one in front of it is sent: that leaves two turns between, with both tasks in each.
+    assert watching.turns[-1] > watching.turns[0]
+    said = [frame for release in texts([item async for item in wire]) for frame in release]
+    assert said == ["", *words]

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 import trio
 
-from gate.config import RecoveryConfig
+from gate.config import OutputPolicy, RecoveryConfig, StructuredOutput
 from gate.filters.builtin import filter_context
 from gate.filters.contract import FilterContext
 from gate.ingress import read_chat_request
@@ -56,10 +56,21 @@ class Recorded:
     @property
     def context(self) -> FilterContext:
         """What the filters know of the request, where somebody kept it."""
+        return self.under(structured_output="off")
+
+    def under(
+        self, *, structured_output: StructuredOutput, output_policy: OutputPolicy = "off"
+    ) -> FilterContext:
+        """The same under a route's level and policy."""
         if self.request is None:
             return FilterContext(self.choices)
         body = json.dumps({"messages": [{}], **self.request, "n": self.choices}).encode()
-        return filter_context(body, read_chat_request(body, depth_max=64), structured_output="off")
+        return filter_context(
+            body,
+            read_chat_request(body, depth_max=64),
+            structured_output=structured_output,
+            output_policy=output_policy,
+        )
 
     @property
     def events(self) -> Sequence[bytes]:

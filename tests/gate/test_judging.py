@@ -11,7 +11,7 @@ from gate.continuable import Continuable
 from gate.events import Complete, Facts, Finish, FinishFact, Frame, Identity
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import Passed, Verdict, Violated
-from gate.judging import Judge, Remark
+from gate.judging import STEP_FRAMES_MAX, Judge, Remark
 from gate.reader import ChatStreamReader
 
 BAD = Failure(FailureKind.CONTENT_FILTER)
@@ -362,3 +362,16 @@ def test_who_said_something_is_told_by_name() -> None:
     assert (judge.judged_by, judge.remarks) == ("b", [Remark("c", "c")])
     judge.begin()
     assert judge.judged_by == ""
+
+
+def test_many_frames_are_judged_in_steps_and_nothing_follows_a_failure() -> None:
+    """A failure keeps back its own step; what left before it has left, as if it had come before."""
+    frames = A * (3 * STEP_FRAMES_MAX)
+    steps = list(judging().steps(frames, 0.0))
+    assert [(len(released), failure) for released, failure in steps] == [(STEP_FRAMES_MAX, None)] * 3  # fmt: skip
+    bad_at = STEP_FRAMES_MAX + 1
+    steps = list(judging(Script("strict", bad_at=bad_at)).steps(frames, 0.0))
+    assert [(len(released), failure) for released, failure in steps] == [(STEP_FRAMES_MAX, None), (0, BAD)]  # fmt: skip
+    released, failure = judging(Script("strict", bad_at=bad_at)).take(frames, 0.0)
+    assert (len(released), failure) == (STEP_FRAMES_MAX, BAD)
+    assert list(judging().steps([], 0.0)) == [([], None)]

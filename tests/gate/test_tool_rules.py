@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from gate.errors import SchemaUnusable
 from gate.ingress import read_chat_request
 from gate.tool_rules import (
-    SCHEMAS_MAX,
     TOOL_MEMBERS_MAX,
     TOOLS_BYTES_MAX,
     TOOLS_MAX,
     DeclaredTool,
     ToolRules,
-    ToolSchemas,
     read_tool_rules,
 )
 
@@ -153,25 +150,6 @@ def test_the_smallest_ceiling_counts(members: dict[str, Any], ceiling: int | Non
 def test_what_is_shown_of_rules_is_numbers() -> None:
     """Names and schemas are the caller's."""
     rules = read(tools=[function("secret", parameters=SCHEMA)])
-    schemas = ToolSchemas()
-    schemas.of(rules.tools["secret"])
-    for shown in (repr(rules), repr(rules.tools["secret"]), repr(schemas)):
+    for shown in (repr(rules), repr(rules.tools["secret"])):
         assert "secret" not in shown
         assert "required" not in shown
-
-
-def test_schemas_are_compiled_once_and_kept_within_a_bound() -> None:
-    """The oldest goes; one that is not usable is kept as such."""
-    schemas = ToolSchemas()
-    tools = [DeclaredTool("f", place, b'{"type":"object"}') for place in range(SCHEMAS_MAX + 1)]
-    first = schemas.of(tools[0])
-    assert schemas.of(tools[0]) is first
-    assert first.check({}) == ()
-    for tool in tools:
-        schemas.of(tool)
-    assert repr(schemas) == f"ToolSchemas({SCHEMAS_MAX} compiled)"
-    assert schemas.of(tools[0]) is not first
-    for schema in (b'{"$ref":"https://example.com"}', b"7", b"["):
-        for _ in range(2):
-            with pytest.raises(SchemaUnusable):
-                schemas.of(DeclaredTool("f", len(schema) + 1_000, schema))

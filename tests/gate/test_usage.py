@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.usage import Share, joined_usage, merge_usage
+from gate.usage import Share, joined_usage, kept_shares, merge_usage
 
 
 def report(prompt: object, completion: object, **more: object) -> bytes:
@@ -128,3 +128,11 @@ def test_no_share_is_lost_and_the_total_is_the_sum(
     )
     assert value["total_tokens"] == value["prompt_tokens"] + value["completion_tokens"]
     assert value["prompt_tokens"] >= 0
+
+
+def test_of_what_was_given_up_nothing_is_left() -> None:
+    """The last share first, and each for what is kept of it."""
+    shares = [Share(b"1", 4), Share(b"2", 3), Share(b"3", 9)]
+    assert kept_shares(shares, 6) == [Share(b"1", 4), Share(b"2", 2)]
+    assert kept_shares(shares, 16) == shares
+    assert kept_shares(shares, 0) == []

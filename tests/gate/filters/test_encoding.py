@@ -43,10 +43,12 @@ def judged(frames: list[Frame], batch: int = 1) -> Verdict:
 @pytest.mark.parametrize("batch", [1, 3, 100])
 def test_a_burst_is_damage(mark: str, batch: int) -> None:
     """From its first mark on, in however many pieces it comes."""
-    verdict = Violated(2, "text_damaged", DAMAGED)
-    assert judged(texts("Well", ": ", *[mark] * MARKS_MIN), batch) == verdict
-    assert judged(texts("Well", ": ", mark * 900), batch) == verdict
-    assert judged(texts("Well", ": ", *[f"a{mark}éb"] * 90), batch) == verdict
+    last = 1 + MARKS_MIN
+    many = texts("Well", ": ", *[mark] * MARKS_MIN)
+    assert judged(many, batch) == Violated(2, "text_damaged", DAMAGED, seen=last)
+    assert judged(texts("Well", ": ", mark * 900), batch) == Violated(2, "text_damaged", DAMAGED, seen=2)  # fmt: skip
+    spread = texts("Well", ": ", *[f"a{mark}éb"] * 90)
+    assert judged(spread, batch) == Violated(2, "text_damaged", DAMAGED, seen=last)
 
 
 @pytest.mark.parametrize(

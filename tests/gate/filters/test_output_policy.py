@@ -188,8 +188,8 @@ def test_every_choice_is_judged_by_itself() -> None:
     """The code is the first one's; notes are bounded, and so is what they quote."""
     judge = made(choices=20)
     long = "```" + "x" * 9_000
-    frames = [frame_of(TextDelta(choice, long)) for choice in range(1, 20)]
-    verdict = judge.observe([*frames, *frames, frame_of(TextDelta(0, "</think>"))], 0)
+    choices = [TextDelta(choice, long) for choice in range(1, 20)]
+    verdict = judge.observe([frame_of(*choices, TextDelta(0, "</think>"))], 0)
     assert isinstance(verdict, Violated)
     assert verdict.code == "output_think_tags"
     assert len(verdict.notes) == NOTES_MAX

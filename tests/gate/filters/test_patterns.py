@@ -26,33 +26,9 @@ from gate.filters.contract import FilterContext, Passed, Primed, Verdict, Violat
 from gate.filters.pattern_sets import PATTERN_SETS
 from gate.filters.patterns import CHANNELS_MAX, OBSERVED_BYTES_MAX, OFTEN_BYTES_MAX, PatternsFilter
 from gate.regex import compile_patterns
+from tests.gate.filters.secrets import SECRETS
 
 DENIED: Final = Failure(FailureKind.DENIED, verdict="pattern_match")
-ALNUM: Final = "a1B2c3D4e5F6g7H8i9J0" * 20
-HEX: Final = "0123456789abcdef" * 4
-# One of each of the set, put together here so that no scanner takes this file for a leak.
-SECRETS: Final = (
-    "AKIA" + "ABCDEFGHIJ234567",
-    "ghp" + "_" + ALNUM[:36],
-    "github" + "_pat_" + ALNUM[:22] + "_" + ALNUM[:59],
-    "glpat" + "-" + ALNUM[:20],
-    "xoxb" + "-123456789012-" + ALNUM[:24],
-    "hooks.slack.com" + "/services/T12345678/B12345678/" + ALNUM[:24],
-    "AIza" + ALNUM[:35],
-    "GOCSPX" + "-" + ALNUM[:28],
-    "sk" + "_live_" + ALNUM[:24],
-    "sk" + "-proj-" + ALNUM[:60],
-    "sk" + "-" + ALNUM[:48],
-    "sk" + "-ant-api03-" + ALNUM[:80],
-    "hf" + "_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH",
-    "gsk" + "_" + ALNUM[:52],
-    "npm" + "_" + ALNUM[:36],
-    "pypi" + "-AgEI" + ALNUM[:60],
-    "SG" + "." + ALNUM[:22] + "." + ALNUM[:43],
-    "dop" + "_v1_" + HEX,
-    "eyJ" + ALNUM[:20] + ".eyJ" + ALNUM[:40] + "." + ALNUM[:43],
-    "-----BEGIN RSA PRIVATE" + " KEY-----\n" + ALNUM[:64],
-)
 MAKERS: Final[Sequence[Callable[[str], Event]]] = (
     lambda text: TextDelta(0, text),
     lambda text: TextDelta(1, text),
@@ -121,7 +97,9 @@ def test_not_one_byte_of_a_secret_passes_wherever_it_is_cut(secret: str) -> None
             assert verdict.position >= out
             assert len("".join(pieces[: verdict.position])) <= len(lead)
     out, verdict = released(a_filter(), texts(*text))
-    assert (out, verdict) == (len(lead), Violated(len(lead), "pattern_match", DENIED))
+    assert out == len(lead)
+    assert isinstance(verdict, Violated)
+    assert len(lead) == verdict.position < verdict.seen < len(text)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=range(len(MAKERS)))
@@ -139,7 +117,7 @@ def test_channels_are_texts_of_their_own() -> None:
     one, two = "AKIAABCDEFGH", "IJ234567 is it"
     frames = [frame(TextDelta(choice, text)) for text in (one, two) for choice in (0, 1)]
     out, verdict = released(a_filter(), frames)
-    assert (out, verdict) == (0, Violated(0, "pattern_match", DENIED))
+    assert (out, verdict) == (0, Violated(0, "pattern_match", DENIED, seen=2))
     apart = [frame(TextDelta(0, one)), frame(ReasoningDelta(0, two))]
     assert released(a_filter(), apart) == (0, Passed(2))
 
@@ -190,8 +168,9 @@ def test_the_table_says_what_is_done() -> None:
     """An error by default, else what it asks for."""
     verdict = a_filter("no", action="next_provider").observe(texts("no"), 0)
     failure = Failure(FailureKind.DENIED_NEXT, verdict="pattern_match")
-    assert verdict == Violated(0, "pattern_match", failure)
-    assert a_filter("no").observe(texts("no"), 0) == Violated(0, "pattern_match", DENIED)
+    assert verdict == Violated(0, "pattern_match", failure, seen=0)
+    verdict = a_filter("no").observe(texts("no"), 0)
+    assert verdict == Violated(0, "pattern_match", DENIED, seen=0)
 
 
 def test_a_match_is_told_once() -> None:

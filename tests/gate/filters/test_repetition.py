@@ -104,7 +104,9 @@ def test_a_violation_begins_with_the_first_repeat(size: int) -> None:
     at, into = divmod(len(LEAD) + len(unit), size)
     rest = size - into  # a frame of which only a little is repeated stays
     at += rest < len(unit) and 2 * rest < size
-    assert verdict == Violated(at, "repetition_loop", LOOP)
+    assert isinstance(verdict, Violated)
+    assert verdict == Violated(at, "repetition_loop", LOOP, seen=verdict.seen)
+    assert verdict.seen > at
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,8 @@ def test_reasoning_and_tool_arguments_are_channels_too(kind: type[Event]) -> Non
         for text in pieces
     ]
     verdict = judged(a_filter(), [frame(each) for each in events])
-    assert verdict == Violated(2, "repetition_loop", LOOP)
+    assert isinstance(verdict, Violated)
+    assert verdict == Violated(2, "repetition_loop", LOOP, seen=verdict.seen)
     empty = [frame(ToolDelta(0, 0, "call", "f", None))] * 900
     assert judged(a_filter(), empty) == Passed(900)
 
@@ -213,7 +216,8 @@ def test_places_are_kept_of_the_window_only(monkeypatch: pytest.MonkeyPatch) -> 
     judge = a_filter()
     frames = texts(text + "again and again, " * 40)
     verdict = judged(judge, frames)
-    assert verdict == Violated((len(text) + 17) // 4 + 1, "repetition_loop", LOOP)
+    assert isinstance(verdict, Violated)
+    assert verdict.position == (len(text) + 17) // 4 + 1
 
 
 def test_a_loop_that_comes_in_one_event_is_seen_at_once() -> None:
