@@ -75,6 +75,11 @@ def boundaries(*, full: bool) -> Sequence[Cut]:
     return open_ones if full else open_ones[:SAMPLE]
 
 
+NEAR: Final = (
+    8  # events on each side of the cut that come one by one; what is farther comes in one read
+)
+
+
 class GoesOn(ScriptedProvider):
     """Says what was recorded, or, where it is asked to go on, what was recorded behind the text that it is given."""
 
@@ -95,7 +100,7 @@ class GoesOn(ScriptedProvider):
             given = last["content"]
             events = events[self._texts.index(given) :]
             self.repeat = repeated(given, self._texts[-1].removeprefix(given))
-        self._script = [says(*events)]
+        self._script = [says(*filter(None, [*events[:NEAR], b"".join(events[NEAR:])]))]
         async with super().attempt(request, on_connected=on_connected) as response:
             yield response
 
@@ -142,8 +147,10 @@ def test_a_cut_is_made_good_or_told(policy: str, end: str, pytestconfig: pytest.
 
 async def _cut_once(recorded: Recorded, count: int, policy: Policy, end: str) -> bool:
     """Whether the cut was made good; what the caller got is right in either case."""
-    first = ScriptedProvider(says(*recorded.events[:count], then=ENDS[end]))
-    second = GoesOn(recorded) if policy.continues else ScriptedProvider(says(*recorded.events))
+    far = max(count - NEAR, 0)
+    events = [b"".join(recorded.events[:far]), *recorded.events[far:count]]
+    first = ScriptedProvider(says(*filter(None, events), then=ENDS[end]))
+    second = GoesOn(recorded)
     gate = gateway(
         first,
         second,
@@ -158,7 +165,7 @@ async def _cut_once(recorded: Recorded, count: int, policy: Policy, end: str) ->
     if outcome.kind is OutcomeKind.SUCCESS:
         assert outcome.attempts == 2, where
         answer = _comparable(recorded, read_stream(caller.received), second)
-        if isinstance(second, GoesOn) and second.repeat:
+        if second.repeat:
             put_back(second.repeat, answer, texts(recorded.data)[-1])
         check(recorded, answer)
         return True
