@@ -34,6 +34,7 @@ __all__ = [
     "Intake",
     "Mend",
     "Ping",
+    "RawDelta",
     "Ready",
     "ReasoningDelta",
     "RefusalDelta",
@@ -48,6 +49,7 @@ __all__ = [
     "TextDelta",
     "ToolDelta",
     "ToolEnd",
+    "Tunnel",
     "UsageReport",
     "Violation",
     "Wire",
@@ -91,6 +93,12 @@ class AudioDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
     choice: int
 
 
+class RawDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A piece of an answer that is relayed and that nothing here can read: bytes of a picture, an event of another endpoint."""
+
+    choice: int = 0
+
+
 class RoleDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
     choice: int
     role: str
@@ -124,6 +132,7 @@ Event: TypeAlias = (
     | ToolDelta
     | ToolEnd
     | AudioDelta
+    | RawDelta
     | RoleDelta
     | Finish
     | UsageReport
@@ -146,13 +155,18 @@ class Mend(IntFlag):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One releasable unit. `data` is the payload (one JSON object); `size` the raw bytes that it came in; `whole`: a JSON body."""
+    """One releasable unit. `data` is the payload (one JSON object); `size` the raw bytes that it came in; `whole`: a JSON body.
+
+    `raw`: what a tunnel relays for it, until the tunnel's step of mending makes that its `data`. `closing`: part of the provider's own ending, which leaves with the success terminal.
+    """
 
     data: bytes
     events: tuple[Event, ...]
     size: int
     mend: int = 0
     whole: bool = False
+    raw: bytes = b""
+    closing: bool = False
 
 
 # ---- what an attempt left behind ----------------------------------------------------------------
@@ -209,13 +223,22 @@ Intake: TypeAlias = Ready | Refused | Gone
 # evidence: runner -> evaluator
 
 
+class Tunnel(msgspec.Struct, frozen=True):
+    """What a tunnel relays of a response's head. `marks`: an error behind the first byte is told; False: the body just ends."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    marks: bool = True
+
+
 class Head(msgspec.Struct, frozen=True):
-    """An attempt was admitted by `target` and answered with a 2xx. `continues`: it goes on with the answer of the one before."""
+    """An attempt was admitted by `target` and answered with a 2xx. `continues`: it goes on with the answer of the one before. `tunnel`: its bytes are relayed."""
 
     n: int
     target: int
     status: int
     continues: bool = False
+    tunnel: Tunnel | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -283,12 +306,13 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The response start of attempt `n`: staged at the sink, and written with the first release."""
+    """The response start of attempt `n`: staged at the sink, and written with the first release. `tunnel`: the provider's own, where its bytes are relayed."""
 
     n: int
     id: str
     created: int
     shape: Shape
+    tunnel: Tunnel | None = None
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):

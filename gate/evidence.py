@@ -12,7 +12,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from gate.events import AudioDelta, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolEnd
+from gate.events import (
+    AudioDelta,
+    Frame,
+    RawDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolEnd,
+)
 
 __all__ = ["FRAME_OVERHEAD_BYTES", "EvidenceTail", "Opening"]
 
@@ -83,7 +91,7 @@ class EvidenceTail:
 class Opening:
     """When a live stream may open: after `chars` code points of answer content have passed.
 
-    Counts from the first character of a choice that is not white space. Audio and a complete tool call open at once. `reasoning` counts like answer content where the route releases it. `before`: frames before the first that counts.
+    Counts from the first character of a choice that is not white space. Audio, what nothing can read, and a complete tool call open at once. `reasoning` counts like answer content where the route releases it. `before`: frames before the first that counts.
     """
 
     def __init__(self, *, chars: int, reasoning: bool) -> None:
@@ -122,7 +130,7 @@ class Opening:
                 return len(event.text) if self._reasoning else 0
             case RefusalDelta():
                 return len(event.text)
-            case AudioDelta() | ToolEnd():
+            case AudioDelta() | RawDelta() | ToolEnd():
                 return self._chars_left
             case _:
                 return 0

@@ -14,6 +14,7 @@ import msgspec
 from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
+from gate.framing_tunnel import TunnelBody, TunnelSse
 from gate.loose_json import encoded, integer, tolerant_object
 from gate.splice import apply_edits, members_of
 from gate.sse import DONE
@@ -39,10 +40,16 @@ SSE_HEADERS: Final = (
 
 
 class Framing(Protocol):
-    """One response in one framing. `name` labels metrics and outcomes; `headers` are those of a success."""
+    """One response in one framing. `name` labels metrics and outcomes; `status` and `headers` are those of a success; `comments`: ours may stand in it."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def comments(self) -> bool: ...
 
     @property
     def headers(self) -> Headers: ...
@@ -56,12 +63,14 @@ class Framing(Protocol):
     def length(self, body: bytes) -> Headers:
         """The `content-length` of a response that is written whole; nothing where a stream has none."""
 
-    def error(self, error: PublicError) -> bytes:
-        """The in-stream error of a response that has begun."""
+    def error(self, error: PublicError) -> bytes | None:
+        """The in-stream error of a response that has begun, as its last bytes; None where it can only be broken off."""
 
 
 def framing_for(start: Start) -> Framing:
     """The framing of a response, chosen once, at its first commit."""
+    if start.tunnel is not None:
+        return TunnelSse(start.tunnel) if start.shape.stream else TunnelBody(start.tunnel)
     return ChatSse(start) if start.shape.stream else ChatJson(start)
 
 
@@ -139,6 +148,8 @@ class ChatSse:
     """`text/event-stream` of `chat.completion.chunk`."""
 
     name = "chat_sse"
+    status = 200
+    comments = True
     headers = SSE_HEADERS
 
     def __init__(self, start: Start) -> None:
@@ -183,6 +194,8 @@ class ChatJson:
     """One `chat.completion` object."""
 
     name = "chat_json"
+    status = 200
+    comments = False
     headers = JSON_HEADERS
 
     def __init__(self, start: Start) -> None:

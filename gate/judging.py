@@ -20,9 +20,8 @@ from gate.filters.awaited import Awaited
 from gate.filters.contract import Filter, Passed, Primed, Verdict, Violated, combine
 from gate.filters.policed import Policed
 from gate.hold import Hold
-from gate.mending import ChatMender
+from gate.menders import Menders, settled
 from gate.mending_format import FormatMender
-from gate.mending_think import ThinkTags
 from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
@@ -51,7 +50,7 @@ class Judge:
 
     `streams`: whether the caller's framing lets frames go before the terminal; `choices`: how many it asked for; `ceiling`: the completion tokens that it allows. `make_filters` gives fresh filters for an attempt.
     `format_mender`: the step for an answer that is held whole because its request asks for a format.
-    `continuable`: what the request says where an answer may be continued, None where it may not; `seam_chars` are held until a seam is judged.
+    `continuable`: what the request says where an answer may be continued, None where it may not; `seam_chars` are held until a seam is judged. `opaque`: nothing here reads the answer.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class Judge:
         format_mender: FormatMender | None = None,
         continuable: Continuable | None = None,
         seam_chars: int = 64,
+        opaque: bool = False,
         make_filters: Callable[[], Sequence[Filter]],
     ) -> None:
         self.tail = EvidenceTail()
@@ -81,14 +81,13 @@ class Judge:
         self._streams = streams
         self._let_go = False  # the cap was reached under over_cap = "release"
         self._held_bytes_max = held_bytes_max
-        self._choices = choices
-        self._reasoning_field = reasoning_field
-        self._ceiling = ceiling
-        self._think_tags = think_tags
+        self._menders = Menders(
+            choices, reasoning_field, ceiling, think_tags, format_mender, opaque
+        )
         self._format_mender = format_mender
         self._seam_chars = seam_chars
         self._make_filters = make_filters
-        self._transcript = Transcript(continuable.stops) if continuable is not None else None
+        self._kept_text = Transcript(continuable.stops) if continuable is not None else None
         self._shares: list[Share] = []
         self._identity: Identity | None = None
         self._begin()
@@ -117,16 +116,12 @@ class Judge:
         """Frames have arrived that are not in the tail yet: mending or the seam holds them."""
         return bool(self._mender.held_bytes) or self._seam is not None
 
-    def _begin(self, *, going_on: bool = False) -> None:
+    def _begin(self, *, going_on: bool = False, tunnel: bool = False) -> None:
         released = self.tail.released
         before = self.resume.text if going_on and self.resume is not None else ""
-        self._mender = ChatMender(
-            choices=self._choices,
-            reasoning_field=self._reasoning_field,
-            roles=frozenset({0}) if going_on else frozenset(),
-            ceiling=self._ceiling,
-            tags=ThinkTags(self._reasoning_field, before=before) if self._think_tags else None,
-        )
+        self._mender = self._menders.make(going_on=going_on, before=before, tunnel=tunnel)
+        # Nobody goes on with an answer whose bytes are the provider's own.
+        self._transcript = None if tunnel else self._kept_text
         self._renew_filters()
         self._passed = released
         opened = going_on and released > 0
@@ -147,12 +142,12 @@ class Judge:
         self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
         self._said: Sequence[tuple[Filter, Verdict]] = ()
 
-    def begin(self) -> None:
-        """An attempt that begins the answer: what is left of the former one is forgotten."""
+    def begin(self, *, tunnel: bool = False) -> None:
+        """An attempt that begins the answer: what is left of the former one is forgotten. `tunnel`: its bytes are relayed."""
         self.drop()
         self._shares.clear()
         self._identity = None
-        self._begin()
+        self._begin(tunnel=tunnel)
 
     def go_on(self) -> None:
         """An attempt that goes on from the resume point. What is held before it stays, and waits with the new frames until the seam is judged."""
@@ -173,9 +168,9 @@ class Judge:
 
     def forget(self) -> bool:
         """There is no room for what a continuation needs: from now on there is none. Whether that gave something back."""
-        if self._transcript is None:
+        if self._kept_text is None:
             return False
-        self._transcript = None
+        self._kept_text = self._transcript = None
         if self._failed:
             self.drop()
         return True
@@ -320,14 +315,14 @@ class Judge:
         """The last step over all that is held. Where it changed a frame, the attempt is judged anew, from its beginning."""
         released = self.tail.released
         held = self.tail.between(released, self.tail.newest)
-        settled = mender.settle([*held, *frames], facts)
-        self.remarks += [Remark("structured_output", code) for code in settled.remarks]
-        if not settled.changed:
-            return frames, settled.facts
+        whole = settled(self._mender, mender, [*held, *frames], facts)
+        self.remarks += [Remark("structured_output", code) for code in whole.remarks]
+        if not whole.changed:
+            return frames, whole.facts
         self.tail.truncate(released)
         self._passed = released
         self._renew_filters()
-        return settled.frames, settled.facts
+        return whole.frames, whole.facts
 
     def _seamed(self, frames: list[Frame]) -> list[Frame]:
         """What the seam lets through; it has done its work once it is judged."""

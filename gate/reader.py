@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,7 +18,22 @@ from gate.mending_tools import stays_as_it_is
 from gate.openai import Note, decode_event, decode_object, error_in
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
-__all__ = ["AnswerReader", "ChatBodyReader", "ChatStreamReader", "Step", "reader_for"]
+__all__ = [
+    "AnswerReader",
+    "ChatBodyReader",
+    "ChatStreamReader",
+    "Decode",
+    "Step",
+    "media_type",
+    "reader_for",
+]
+
+SSE: Final = b"text/event-stream"
+JSON: Final = b"application/json"
+
+Decode: TypeAlias = Callable[[SseEvent], Frame | Failure | Note]
+"""What one event is."""
+AsChunk: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Step(NamedTuple):
@@ -57,14 +73,20 @@ def reader_for(
 
     `stream`: whether the caller asked for an event stream; `continues`: the answer has begun at another attempt.
     """
-    media = content_type.split(b";", 1)[0].strip().lower()
-    if media == b"text/event-stream":
+    media = media_type(content_type)
+    if media == SSE:
         return ChatStreamReader(
             choices=choices, event_bytes_max=event_bytes_max, continues=continues
         )
-    if media == b"application/json" or media.endswith(b"+json"):
+    if media == JSON:
         return ChatBodyReader(choices=choices, body_bytes_max=body_bytes_max, stream=stream)
     return None
+
+
+def media_type(content_type: bytes) -> bytes:
+    """The media type without its parameters; one that is written in JSON is `JSON`."""
+    media = content_type.split(b";", 1)[0].strip().lower()
+    return JSON if media.endswith(b"+json") else media
 
 
 class _Named(msgspec.Struct):
@@ -76,10 +98,19 @@ _named: Final = msgspec.json.Decoder(_Named)
 
 
 class ChatStreamReader:
-    """SSE of chat chunks."""
+    """SSE of chat chunks, or of what `decode` makes into such."""
 
-    def __init__(self, *, choices: int, event_bytes_max: int, continues: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        choices: int,
+        event_bytes_max: int,
+        continues: bool = False,
+        decode: Decode = decode_event,
+    ) -> None:
         self.answer = Answer(choices, begun=continues)
+        self.ignored = 0  # events that would have been a failure, had the answer not been complete
+        self._decode = decode
         self._sse = SseDecoder(event_bytes_max=event_bytes_max)
         self._identified = False
 
@@ -95,21 +126,22 @@ class ChatStreamReader:
         try:
             events = self._sse.feed(data)
         except EventTooLarge as error:
-            step = self._take(list(error.before))
+            step = self.take(list(error.before))
             end: HowEnded = Complete() if self.complete else Failure(FailureKind.MALFORMED)
             return step if step.end else step._replace(end=end)
-        return self._take(events)
+        return self.take(events)
 
     def eof(self) -> Step:
-        step = self._take(self._sse.finish())
+        step = self.take(self._sse.finish())
         return step if step.end else step._replace(end=self.answer.closed())
 
-    def _take(self, events: list[SseEvent]) -> Step:
+    def take(self, events: list[SseEvent]) -> Step:
+        """Events that somebody else has found in the stream."""
         frames: list[Frame] = []
         progress = False
         answer = self.answer
         for event in events:
-            item = decode_event(event)
+            item = self._decode(event)
             if isinstance(item, Frame):
                 if not self._identified:
                     item = self._identify(item)
@@ -121,6 +153,7 @@ class ChatStreamReader:
             elif isinstance(item, Failure):
                 if not answer.complete:
                     return Step(frames, progress, item)
+                self.ignored += 1
             elif item is Note.DONE or (item is Note.BARE_DONE and answer.finished):
                 return Step(frames, progress, answer.done())
         return Step(frames, progress, None)
@@ -139,10 +172,18 @@ class ChatStreamReader:
 
 
 class ChatBodyReader:
-    """One JSON body: an error, or a complete answer as one frame."""
+    """One JSON body: an error, or a complete answer as one frame. `as_chunk`: how the answer is said as one chunk."""
 
-    def __init__(self, *, choices: int, body_bytes_max: int, stream: bool) -> None:
+    def __init__(
+        self,
+        *,
+        choices: int,
+        body_bytes_max: int,
+        stream: bool,
+        as_chunk: AsChunk | None = None,
+    ) -> None:
         self.complete = False
+        self._as_chunk = as_chunk or _as_chunk
         self._answer = Answer(choices)
         self._body_bytes_max = body_bytes_max
         self._stream = stream
@@ -175,7 +216,7 @@ class ChatBodyReader:
         return self._answered(value, body)
 
     def _answered(self, value: dict[str, Any], body: bytes) -> Step:
-        chunk = _as_chunk(value)
+        chunk = self._as_chunk(value)
         events, mend = decode_object(chunk)
         as_it_is = not self._stream and mend & _RENEW == 0 and is_plain(body)
         if as_it_is and mend & Mend.TOOLS:

@@ -6,16 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from gate.config import FilterConfig, HoldConfig
-from gate.events import Complete, HowEnded, Shape, Start
+from gate.events import Complete, HowEnded, Shape, Start, Tunnel
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
 from gate.filters.contract import FilterContext
 from gate.framing import Framing, framing_for
 from gate.judging import Judge, Remark
 from gate.mending_format import format_mender
-from gate.reader import ChatBodyReader, ChatStreamReader
+from gate.model_echo import ModelEcho
+from gate.reader import AnswerReader, ChatBodyReader, ChatStreamReader
 from gate.repair import RepairNote
+from gate.tunnel import CHAT, tunnel_reader
 
 START_ID: Final = "chatcmpl-1"
 LIMIT: Final = 1 << 24
@@ -71,6 +75,51 @@ def run(
         make_filters=lambda: make_filters(filters, known, tables or {}),
     )
     framing = framing_for(start(stream=stream, usage=usage))
+    return _through(reader, judge, framing, pieces)
+
+
+def relay(
+    pieces: Iterable[bytes],
+    *,
+    endpoint: str = CHAT,
+    content_type: bytes = b"text/event-stream",
+    stream: bool = True,
+    choices: int = 1,
+    echo: ModelEcho | None = None,
+    context: FilterContext | None = None,
+    opaque: bool = False,
+    think_tags: bool = False,
+) -> Passed:
+    """The same through a tunnel: what the caller gets are the provider's bytes."""
+    known = context or FilterContext(choices)
+    reader = tunnel_reader(
+        endpoint,
+        content_type,
+        echo=echo,
+        choices=choices,
+        event_bytes_max=LIMIT,
+        body_bytes_max=LIMIT,
+        stream=stream,
+    )
+    assert reader is not None
+    judge = Judge(
+        HoldConfig(),
+        streams=stream,
+        held_bytes_max=LIMIT,
+        choices=choices,
+        opaque=opaque,
+        think_tags=think_tags,
+        make_filters=lambda: [] if opaque else make_filters(FILTERS, known),
+    )
+    judge.begin(tunnel=True)
+    tunnel = Tunnel(200, ((b"content-type", content_type),))
+    framing = framing_for(msgspec.structs.replace(start(stream=stream), tunnel=tunnel))
+    return _through(reader, judge, framing, pieces)
+
+
+def _through(
+    reader: AnswerReader, judge: Judge, framing: Framing, pieces: Iterable[bytes]
+) -> Passed:
     written: list[bytes] = []
     steps = (reader.feed(piece) if piece else reader.eof() for piece in (*pieces, b""))
     for step in steps:

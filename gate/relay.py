@@ -1,0 +1,110 @@
+"""Answers of endpoints that nothing here reads: embeddings, pictures, speech, files. They are relayed, and complete when HTTP says that they are.
+
+A JSON body or an event that is an error envelope, and nothing else beside it, is one all the same: what is stored at a provider (a batch, a failed response) may have an `error` of its own
+and is a good answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gate.events import Complete, Frame, HowEnded, RawDelta
+from gate.failure import Failure, FailureKind, classify_error
+from gate.loose_json import tolerant_object
+from gate.openai import error_in
+from gate.reader import Step
+from gate.sse import SseEvent
+
+__all__ = ["OpaqueBody", "OpaqueBytes", "OpaqueStream"]
+
+ERROR_BYTES_MAX: Final = 65_536  # a larger body is no error envelope, and is not parsed
+_PIECE: Final = (RawDelta(),)
+_RESOURCE: Final = frozenset({"id", "data", "output", "choices"})  # what an error has not
+
+
+class OpaqueStream:
+    """SSE of an endpoint that nothing here reads; each event with a payload is a frame. Its events are found by somebody else."""
+
+    def __init__(self) -> None:
+        self.complete = False  # before HTTP's own end it never is
+        self.ignored = 0
+
+    def take(self, events: list[SseEvent]) -> Step:
+        """Events of the stream."""
+        frames: list[Frame] = []
+        for event in events:
+            failure = _error_event(event)
+            if failure is not None:
+                return Step(frames, bool(frames), failure)
+            if event.data:
+                done = event.data.strip() == b"[DONE]"
+                frames.append(Frame(event.data, _PIECE, len(event.raw), closing=done))
+        return Step(frames, bool(frames), None)
+
+    def eof(self) -> Step:
+        """HTTP's end."""
+        return Step([], False, Complete())
+
+
+class OpaqueBody:
+    """A JSON body of an endpoint that nothing here reads."""
+
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self.complete = False
+        self.pending = 0
+        self._may_be_empty = may_be_empty
+        self._body = b""
+
+    def feed(self, data: bytes) -> Step:
+        """The body, in one piece."""
+        self._body = data
+        return Step([], False, None)
+
+    def eof(self) -> Step:
+        body, self._body = self._body, b""
+        if not body.strip():
+            return Step([], False, _empty(may_be=self._may_be_empty))
+        if len(body) <= ERROR_BYTES_MAX:
+            error = _error(tolerant_object(body.removeprefix(b"\xef\xbb\xbf")))
+            if error is not None:
+                return Step([], False, classify_error(error))
+        return Step([Frame(body, _PIECE, len(body))], True, Complete())
+
+
+class OpaqueBytes:
+    """A body that is no text at all. What one read brings is a frame: it can be heard or shown as far as it has come."""
+
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self.complete = False
+        self.pending = 0
+        self._may_be_empty = may_be_empty
+        self._came = False
+
+    def feed(self, data: bytes) -> Step:
+        self._came = True
+        return Step([Frame(data, _PIECE, len(data), raw=data)], True, None)
+
+    def eof(self) -> Step:
+        return Step([], False, Complete() if self._came else _empty(may_be=self._may_be_empty))
+
+
+def _empty(*, may_be: bool) -> HowEnded:
+    return Complete() if may_be else Failure(FailureKind.EMPTY)
+
+
+def _error_event(event: SseEvent) -> Failure | None:
+    value = (
+        tolerant_object(event.data) if event.data and len(event.data) <= ERROR_BYTES_MAX else None
+    )
+    if event.error or event.name == b"error":
+        return classify_error(error_in(value))
+    error = _error(value)
+    return None if error is None else classify_error(error)
+
+
+def _error(value: Mapping[str, Any] | None) -> object:
+    """The error that a whole object is; None where it is something else."""
+    if value is None or not _RESOURCE.isdisjoint(value):
+        return None
+    return error_in(value, required=False)

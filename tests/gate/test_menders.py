@@ -1,0 +1,58 @@
+"""Which steps an attempt's frames go through."""
+
+from __future__ import annotations
+
+from gate.events import Complete, Frame, TextDelta
+from gate.filters.contract import FilterContext
+from gate.menders import Menders, settled
+from gate.mending import ChatMender
+from gate.mending_format import FormatMender
+from gate.mending_tunnel import TunnelMender
+from gate.openai import frame_of
+
+FORMAT = FormatMender(FilterContext(1, {"type": "json_object"}, "repair"), "reasoning")
+
+
+def menders(*, opaque: bool = False, tags: bool = False, form: bool = True) -> Menders:
+    """For one choice."""
+    return Menders(1, "reasoning", None, tags, FORMAT if form else None, opaque)
+
+
+def text(said: str) -> Frame:
+    """A frame of text."""
+    value = {"choices": [{"index": 0, "delta": {"content": said}}]}
+    made = frame_of(value, b'{"choices":[{"index":0,"delta":{"content":"%b"}}]}' % said.encode(), 9)
+    return Frame(made.data, made.events, made.size, made.mend, raw=b"RAW")
+
+
+def test_the_path_decides() -> None:
+    """Chat's steps, or the tunnel's over them; what nobody reads goes through the tunnel's alone."""
+    for tunnel, kind in ((False, ChatMender), (True, TunnelMender)):
+        assert type(menders().make(going_on=False, before="", tunnel=tunnel)) is kind
+        made = menders(opaque=True).make(going_on=False, before="", tunnel=tunnel)
+        assert type(made) is TunnelMender
+        (left,) = made.mend([text("x")])
+        assert left.data == b"RAW"
+
+
+def test_an_attempt_that_goes_on_has_said_its_role_and_its_tags() -> None:
+    """Where its beginning spoke of a tag, none is looked for any more."""
+    made = menders(tags=True).make(going_on=True, before="a <think>", tunnel=False)
+    (left,) = made.mend([text("b</think>")])
+    assert left.events == (TextDelta(0, "b</think>"),)
+    assert b"role" not in left.data
+    fresh = menders(tags=True).make(going_on=False, before="", tunnel=False)
+    (left,) = fresh.mend([text("b</think>")])
+    assert left.events == (TextDelta(0, "b"),)
+    assert b"role" in left.data
+
+
+def test_the_last_step_sees_the_mended_text_on_either_path() -> None:
+    """In a tunnel it is the copy's."""
+    for tunnel in (False, True):
+        made = menders().make(going_on=False, before="", tunnel=tunnel)
+        frames = made.mend([text("```"), text("1"), text("```")])
+        rest, facts = made.finish(Complete())
+        result = settled(made, FORMAT, frames + rest, facts)
+        assert result.changed is False
+        assert result.frames == frames
