@@ -1,10 +1,8 @@
-"""Binding a body to a target: the same bytes with the top-level `model` replaced, as slices that are written one after another."""
+"""Binding a body to a target: the same bytes with the model's name replaced, as slices that are written one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import msgspec
 
 from gate.splice import Body, Member
 
@@ -12,13 +10,14 @@ __all__ = ["bind_segments"]
 
 
 def bind_segments(
-    segments: Sequence[Body], model_at: Member, model: str
+    segments: Sequence[Body], model_at: Member | None, value: bytes
 ) -> tuple[Sequence[bytes | memoryview], int]:
-    """Slices of a body, in one part or several, for the provider's `model`, and their length in bytes. Nothing else changes, and nothing is copied.
+    """Slices of a body, in one part or several, with `value` (the provider's model) in its place, and their length in bytes. Nothing else changes, and nothing is copied.
 
-    `model_at` counts over all the parts, and its value may lie in more than one.
+    `model_at` counts over all the parts, and its value may lie in more than one; None where the body names no model.
     """
-    value = msgspec.json.encode(model)
+    if model_at is None:
+        return [memoryview(segment) for segment in segments], sum(map(len, segments))
     slices: list[bytes | memoryview] = []
     offset = 0
     for segment in segments:

@@ -24,9 +24,15 @@ __all__ = [
     "READ",
     "ChatRequest",
     "IngressSnapshot",
+    "boolean",
     "check_json",
+    "check_large_object",
+    "check_model",
+    "check_object",
+    "choices_in",
     "read_chat_request",
     "read_large_request",
+    "small_value",
 ]
 
 CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
@@ -61,15 +67,23 @@ READ: Final = frozenset(
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """What the gate reads of a chat request. `model_at`: where `model` stands in the body; `members`: all of its top level, so that none has to scan it again."""
+    """What the gate reads of a request. `model_at`: where `model` stands in the body; `members`: all of its top level, so that none has to scan it again.
+
+    A request that is relayed may be a form (`form`), whose fields are no members, or name no model at all: then `model` is empty and `model_at` None.
+    """
 
     model: str
     stream: bool
     include_usage: bool
     choices: int
     needs: frozenset[str]
-    model_at: Member
+    model_at: Member | None
     members: tuple[Member, ...]
+    form: bool = False
+
+    def bound(self, model: str) -> bytes:
+        """The provider's name for the model, as the body spells a name."""
+        return model.encode() if self.form else msgspec.json.encode(model)
 
 
 class IngressSnapshot:
@@ -118,23 +132,34 @@ class IngressSnapshot:
 
 def read_chat_request(body: bytes, *, depth_max: int) -> ChatRequest:
     """Checks a chat request and reads it. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
-    check_json(body)
-    if not body.lstrip().startswith(b"{"):
-        raise RequestRefused(400, "invalid_body")
-    try:
-        members = scan_members(body, depth_max=depth_max)
-    except JsonRefused as error:
-        raise _refusal(error) from error
-    return finished(_read(body, members))
+    return finished(_read(body, check_object(body, depth_max=depth_max)))
 
 
 def read_large_request(body: Body, *, depth_max: int, window: int = WINDOW) -> Steps[ChatRequest]:
     """The same in bounded steps, for a body that no single call should go over."""
+    members = yield from check_large_object(body, depth_max=depth_max, window=window)
+    return (yield from _read(body, members))
+
+
+def check_object(body: bytes, *, depth_max: int) -> tuple[Member, ...]:
+    """The members of the JSON object that `body` is. Raises `RequestRefused`."""
+    check_json(body)
+    if not body.lstrip().startswith(b"{"):
+        raise RequestRefused(400, "invalid_body")
     try:
-        members = yield from scan_large(body, depth_max=depth_max, window=window)
+        return scan_members(body, depth_max=depth_max)
     except JsonRefused as error:
         raise _refusal(error) from error
-    return (yield from _read(body, members))
+
+
+def check_large_object(
+    body: Body, *, depth_max: int, window: int = WINDOW
+) -> Steps[tuple[Member, ...]]:
+    """The same in bounded steps."""
+    try:
+        return (yield from scan_large(body, depth_max=depth_max, window=window))
+    except JsonRefused as error:
+        raise _refusal(error) from error
 
 
 def _refusal(error: JsonRefused) -> RequestRefused:
@@ -167,34 +192,40 @@ def _read(body: Body, members: tuple[Member, ...]) -> Steps[ChatRequest]:
             raise RequestRefused(400, "duplicate_key", param=member.key)
         found[member.key] = member
     values = {
-        name: _value(body, found[name])
+        name: small_value(body, found[name])
         for name in ("model", "stream", "n", "stream_options")
         if name in found
     }
     model = values.get("model")
     if model is None:
         raise RequestRefused(400, "missing_required_parameter", param="model")
-    if not isinstance(model, str):
-        raise RequestRefused(400, "invalid_type", param="model")
-    if not model or len(model) > MODEL_CHARS_MAX:
-        raise RequestRefused(400, "invalid_value", param="model")
     messages = _inside(body, found.get("messages"), b"[")
     if messages is None:
         raise RequestRefused(400, "missing_required_parameter", param="messages")
     if (yield from word_in(body, *messages)) == messages[1]:
         raise RequestRefused(400, "invalid_value", param="messages")
     return ChatRequest(
-        model=model,
-        stream=_boolean(values.get("stream"), "stream"),
+        model=check_model(model),
+        stream=boolean(values.get("stream"), "stream"),
         include_usage=_include_usage(values.get("stream_options")),
-        choices=_choices(values.get("n")),
+        choices=choices_in(values.get("n")),
         needs=(yield from _needs(body, found)),
         model_at=found["model"],
         members=members,
     )
 
 
-def _boolean(value: object, param: str) -> bool:
+def check_model(value: object) -> str:
+    """The name of a model. Raises `RequestRefused`."""
+    if not isinstance(value, str):
+        raise RequestRefused(400, "invalid_type", param="model")
+    if not value or len(value) > MODEL_CHARS_MAX:
+        raise RequestRefused(400, "invalid_value", param="model")
+    return value
+
+
+def boolean(value: object, param: str) -> bool:
+    """A switch, off where it is absent or null. Raises `RequestRefused`."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise RequestRefused(400, "invalid_type", param=param)
@@ -205,10 +236,11 @@ def _include_usage(options: object) -> bool:
         return False
     if not isinstance(options, dict):
         raise RequestRefused(400, "invalid_type", param="stream_options")
-    return _boolean(options.get("include_usage"), "stream_options.include_usage")
+    return boolean(options.get("include_usage"), "stream_options.include_usage")
 
 
-def _choices(value: object) -> int:
+def choices_in(value: object) -> int:
+    """How many choices a member `n` asks for, 1 where it is absent or null. Raises `RequestRefused`."""
     if value is None:
         return 1
     if not isinstance(value, int) or isinstance(value, bool):
@@ -242,8 +274,8 @@ def _inside(body: Body, member: Member | None, opener: bytes) -> tuple[int, int]
     return member.value_start + 1, member.value_end - 1
 
 
-def _value(body: Body, member: Member) -> Any:
-    """One small value, decoded; it has been checked as JSON."""
+def small_value(body: Body, member: Member) -> Any:
+    """One small value, decoded; it has been checked as JSON. Raises `RequestRefused`."""
     if member.value_end - member.value_start > INLINE_BYTES_MAX:
         raise RequestRefused(400, "invalid_value", param=member.key)
     try:

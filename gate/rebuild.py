@@ -80,7 +80,7 @@ class Lease(Held):
     def __init__(
         self,
         segments: Sequence[Body],
-        model_at: Member,
+        model_at: Member | None,
         reservation: Reservation | None = None,
     ) -> None:
         self._segments = segments

@@ -18,7 +18,11 @@ BODY = b'{ "temperature":1.0e0, "model" :\t"small" ,"messages":[{"model":"small"
 
 def bound(body: bytes, model: str) -> bytes:
     """The body as the provider gets it; the announced length is the real one."""
-    slices, size = bind_segments([body], read_chat_request(body, depth_max=64).model_at, model)
+    slices, size = bind_segments(
+        [body],
+        read_chat_request(body, depth_max=64).model_at,
+        json.dumps(model, ensure_ascii=False).encode(),
+    )
     whole = b"".join(slices)
     assert len(whole) == size
     return whole
@@ -40,7 +44,7 @@ def test_only_the_value_of_the_top_level_model_changes(model: str, written: byte
 
 def test_binding_copies_nothing() -> None:
     """The slices look into the caller's body, so a large one costs no second copy."""
-    slices, _ = bind_segments([BODY], read_chat_request(BODY, depth_max=64).model_at, "m")
+    slices, _ = bind_segments([BODY], read_chat_request(BODY, depth_max=64).model_at, b'"m"')
     views = [piece for piece in slices if isinstance(piece, memoryview)]
     assert [view.obj is BODY for view in views] == [True, True]
 
@@ -48,7 +52,7 @@ def test_binding_copies_nothing() -> None:
 def test_a_body_in_memory_of_its_own_is_bound_alike() -> None:
     """Its slices look into that memory."""
     body = mapped(BODY)
-    slices, size = bind_segments([body], read_chat_request(BODY, depth_max=64).model_at, "m")
+    slices, size = bind_segments([body], read_chat_request(BODY, depth_max=64).model_at, b'"m"')
     assert b"".join(slices) == bound(BODY, "m")
     assert size == len(bound(BODY, "m"))
     assert [view.obj is body for view in slices if isinstance(view, memoryview)] == [True, True]
@@ -89,7 +93,11 @@ def test_a_body_in_parts_is_bound_as_one_in_one_piece(cuts: list[int], model: st
     """Wherever it is cut, also within the value; no part is empty and none is a copy."""
     edges = [0, *sorted(cuts), len(BODY)]
     parts = [BODY[start:end] for start, end in itertools.pairwise(edges)]
-    slices, size = bind_segments(parts, read_chat_request(BODY, depth_max=64).model_at, model)
+    slices, size = bind_segments(
+        parts,
+        read_chat_request(BODY, depth_max=64).model_at,
+        json.dumps(model, ensure_ascii=False).encode(),
+    )
     assert b"".join(slices) == bound(BODY, model)
     assert size == len(bound(BODY, model))
     assert all(slices)

@@ -55,12 +55,18 @@ def refusal_of(body: bytes, depth_max: int = DEPTH) -> tuple[int, str, str | Non
     return caught.value.http_status, caught.value.public_code, caught.value.param
 
 
+def named(body: bytes, request: ChatRequest) -> bytes:
+    """The bytes of the model's name."""
+    assert request.model_at is not None
+    return body[request.model_at.value_start : request.model_at.value_end]
+
+
 def test_the_smallest_request_has_the_defaults() -> None:
     """One choice, no stream, no usage, nothing special needed."""
     request = read(BODY)
     assert (request.model, request.stream, request.include_usage) == ("small", False, False)
     assert (request.choices, request.needs) == (1, frozenset())
-    assert BODY[request.model_at.value_start : request.model_at.value_end] == b'"small"'
+    assert named(BODY, request) == b'"small"'
 
 
 def test_everything_that_is_read_is_read() -> None:
@@ -72,7 +78,7 @@ def test_everything_that_is_read_is_read() -> None:
     request = read(body)
     assert (request.model, request.stream, request.include_usage) == ("a/b", True, True)
     assert (request.choices, sorted(request.needs)) == (128, ["json_schema", "tools"])
-    assert body[request.model_at.value_start : request.model_at.value_end] == b'"a/b"'
+    assert named(body, request) == b'"a/b"'
 
 
 def test_every_member_of_the_top_level_is_kept_with_its_place() -> None:
@@ -298,7 +304,7 @@ def test_a_large_body_is_read(text: bytes) -> None:
     body = BODY.replace(b"hi", text * (1_000_000 // len(text)))
     request = read(body)
     assert request.model == "small"
-    assert body[request.model_at.value_start : request.model_at.value_end] == b'"small"'
+    assert named(body, request) == b'"small"'
 
 
 @pytest.mark.parametrize(
