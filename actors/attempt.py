@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from actors.context import Exchange, Target
+from actors.endpoint import header_of, path_of, reader_of, tunnel_of
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
 from gate.binding import bind_segments
@@ -23,9 +24,10 @@ from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
 from gate.events import Batch, End, Head, HowEnded
 from gate.failure import Failure, FailureKind, classify_status, retry_after_seconds
 from gate.observe import What
-from gate.reader import AnswerReader, reader_for
+from gate.reader import AnswerReader
 from gate.rebuild import Lease
 from gate.refs import RequestRef
+from gate.tunnel import is_watched
 
 __all__ = ["AttemptOrder", "run"]
 
@@ -105,10 +107,12 @@ class _Runner:
             if name is None:
                 return Failure(FailureKind.QUEUE)
             self.target = by_name[name]
+            target = exchange.targets[self.target]
             exchange.attempts += 1
             exchange.asked = name
+            exchange.path = path_of(exchange, target, continues=self._order.continues)
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
-            return await self._watched(exchange.targets[self.target], lease)
+            return await self._watched(target, lease)
 
     async def _watched(self, target: Target, lease: Lease) -> HowEnded:
         """The attempt; its provider's health hears of the end, whatever it is."""
@@ -137,23 +141,26 @@ class _Runner:
                 self._arm(self._clocks.head(trio.current_time()))
                 if not 200 <= response.status < 300:
                     return await self._refused(response)
-                return await self._answer(response, held)
+                return await self._answer(target, response, held)
         except UpstreamFailed as error:
             return self._clocks.fault(Failure(_FAULTS[error.fault]))
         except BudgetExceeded:
             return self._clocks.fault(Failure(FailureKind.BUDGET))
 
     def _request(self, target: Target, lease: Lease) -> UpstreamRequest:
-        snapshot, door = self._exchange.snapshot, self._exchange.door
-        body, size = bind_segments(lease.segments, lease.model_at, target.model)
-        accept = b"text/event-stream" if snapshot.request.stream else b"application/json"
+        request, door = self._exchange.snapshot.request, self._exchange.door
+        body, size = bind_segments(lease.segments, lease.model_at, request.bound(target.model))
+        accept = b"text/event-stream" if request.stream else b"application/json"
         headers = [
-            (b"content-type", door.content_type),
-            (b"accept", accept),
+            (b"accept", accept if is_watched(door.endpoint) else b"*/*"),
             (b"x-request-id", door.exchange.encode()),
             *door.forwarded,
         ]
-        return UpstreamRequest("/chat/completions", headers, body, size)
+        if size:
+            headers.insert(0, (b"content-type", door.content_type))
+        path = door.endpoint.removeprefix("/v1")
+        path = f"{path}?{door.query}" if door.query else path
+        return UpstreamRequest(path, headers, body, size, door.method)
 
     def _connected(self) -> None:
         self._arm(self._clocks.connected(trio.current_time()))
@@ -164,8 +171,8 @@ class _Runner:
     async def _refused(self, response: UpstreamResponse) -> HowEnded:
         """An answer that is not a 2xx: its status and code, as far as its body says one."""
         wait = retry_after_seconds(
-            _header(response, b"retry-after"),
-            milliseconds=_header(response, b"retry-after-ms"),
+            header_of(response, b"retry-after"),
+            milliseconds=header_of(response, b"retry-after-ms"),
             wall=self._exchange.world.wall(),
         )
         body = b""
@@ -178,21 +185,16 @@ class _Runner:
                 body += data
         return classify_status(response.status, body[:ERROR_BODY_BYTES_MAX], retry_after=wait)
 
-    async def _answer(self, response: UpstreamResponse, held: Reservation) -> HowEnded:
-        request, limits = self._exchange.snapshot.request, self._exchange.limits
-        reader = reader_for(
-            _header(response, b"content-type") or b"",
-            choices=request.choices,
-            event_bytes_max=limits.event_bytes_max,
-            body_bytes_max=limits.held_bytes_max,
-            stream=request.stream,
-            continues=self._order.continues,
-        )
-        if reader is None or response.status == 204:
+    async def _answer(
+        self, target: Target, response: UpstreamResponse, held: Reservation
+    ) -> HowEnded:
+        exchange, n, continues = self._exchange, self._order.n, self._order.continues
+        reader = reader_of(exchange, target, response, continues=continues)
+        if reader is None:
             return Failure(FailureKind.UNUSABLE, response.status)
-        n = self._order.n
-        self._exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
-        await self._send(Head(n, self.target, response.status, self._order.continues))
+        exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
+        tunnel = tunnel_of(exchange, response)
+        await self._send(Head(n, self.target, response.status, continues, tunnel))
         return await self._read(response, reader, held)
 
     async def _read(
@@ -224,7 +226,3 @@ class _Runner:
             self._arm(float("inf"))
             await self._evidence.send(item)
             self._arm(self._clocks.resume(trio.current_time()))
-
-
-def _header(response: UpstreamResponse, name: bytes) -> bytes | None:
-    return next((value for known, value in response.headers if known == name), None)

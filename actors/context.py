@@ -11,7 +11,7 @@ from actors.dispatch import Dispatch, Place
 from actors.ports import AwaitingFilters, Headers, Provider
 from actors.world import World
 from gate.budget import MemoryBudget, Reservation
-from gate.config import FilterConfig, LimitsConfig, Prefill, RouteConfig
+from gate.config import FilterConfig, LimitsConfig, PathKind, Prefill, RouteConfig
 from gate.continuable import Continuable
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
@@ -21,13 +21,14 @@ from gate.observe import Observation, Probe, What
 from gate.refs import Refs
 from gate.retry_budget import RetryBudget
 from gate.schema_cache import SchemaCache
+from gate.tunnel import CHAT
 
 __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's; `prefill`: how it is told to go on."""
+    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's; `prefill`: how it is told to go on; `path`: how its bytes leave."""
 
     provider_name: str
     provider: Provider
@@ -36,6 +37,7 @@ class Target:
     capabilities: frozenset[str]
     health: ProviderHealth
     prefill: Prefill = "none"
+    path: PathKind = "normalized"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,30 @@ class Gateway:
     draining: bool = False
     config_generation: int = 1  # counts the configurations that were in force
     schemas: SchemaCache = field(default_factory=SchemaCache)
+    tunnel_marks: bool = True  # `compat.tunnel_cut`
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the door let in: ids and the few header values that go on. `models`: aliases that the key may use, None for all."""
+    """What the door let in: ids and the few header values that go on. `models`: aliases that the key may use, None for all.
+
+    `endpoint`: the path below the root, `query` what stands behind its question mark. `model`: the alias that a header names, for a request whose body names none.
+    """
 
     exchange: str
     models: frozenset[str] | None
     content_type: bytes
     content_length: int | None
     forwarded: Headers = ()
+    endpoint: str = CHAT
+    method: str = "POST"
+    query: str = ""
+    model: str = ""
+
+    @property
+    def relayed(self) -> bool:
+        """Whether nothing but a tunnel serves this endpoint, whatever the provider's path is."""
+        return self.endpoint != CHAT or self.method != "POST"
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +188,9 @@ class Exchange:
     endpoint: str
     crashed: Callable[[BaseException], None]  # tells of a bug that the exchange survives
     continuable: Continuable | None = None  # None: no attempt can go on with another's answer
+    tunnel_marks: bool = True  # a tunnel that fails after its first byte says so
     attempts: int = 0  # made so far; one that found no place at a provider was none
+    path: PathKind = "normalized"  # of the attempt that was admitted last
     asked: str = ""  # the provider of the attempt that is open
     evidence: Reservation | None = None  # what the evaluator holds
     leases: Callable[[], int] = lambda: 0

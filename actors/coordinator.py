@@ -21,6 +21,7 @@ from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
 from gate.events import Complete, Ended, Resume, Success, Terminal, Violation, Wire
 from gate.failure import Failure, FailureKind
+from gate.framing_tunnel import tunnelled
 from gate.observe import What
 from gate.patches import Appended
 from gate.plan import Continuation, Directive, DirectiveKind, Exact, RecoveryPlan
@@ -51,7 +52,9 @@ async def run(
                     status=decision.error.status,
                     count=len(recovery.history),
                 )
-                await wire.send(Terminal(decision.error, exchange.attempts))
+                tunnel = exchange.path == "tunnel"
+                error = tunnelled(decision.error) if tunnel else decision.error
+                await wire.send(Terminal(error, exchange.attempts))
                 break
             health = exchange.targets[decision.targets[0]].health
             with health.probing(trio.current_time()):

@@ -29,6 +29,7 @@ from gate.events import (
     Release,
     Shape,
     Start,
+    Tunnel,
     Violation,
     Wire,
 )
@@ -140,6 +141,7 @@ class _Evaluator:
         # A sink that writes a JSON object keeps what it gets until the terminal, under the exchange's reservation.
         self._streams = exchange.snapshot.request.stream
         self._started = False
+        self._tunnel: Tunnel | None = None  # of the attempt that began the answer
         self._seam_noted = False
         self._ended = False  # nothing more comes of the attempt, and what was good of it went
         self._n = 0  # the attempt whose frames are held
@@ -153,7 +155,8 @@ class _Evaluator:
         if head.continues:
             self._judge.go_on()
         else:
-            self._judge.begin()
+            self._tunnel = head.tunnel
+            self._judge.begin(tunnel=head.tunnel is not None)
         self._measures.begin(self._judge.tail.newest)
 
     async def batch(self, batch: Batch) -> None:
@@ -318,7 +321,7 @@ class _Evaluator:
         created = identity.created if identity and identity.created else world.wall()
         request = self._exchange.snapshot.request
         shape = Shape(request.model, request.stream, request.include_usage)
-        await self._send(Start(n, name, created, shape))
+        await self._send(Start(n, name, created, shape, self._tunnel))
 
     async def _release(self, n: int, frames: list[Frame]) -> None:
         if frames:
@@ -338,14 +341,15 @@ class _Evaluator:
     async def _send_piece(self, n: int, piece: list[Frame], size: int) -> None:
         """One piece, accounted to the wire where it is larger than what is reserved there, or kept by the sink."""
         large = size > PIECE_BYTES_MAX
-        if not large and self._streams:
+        passes = self._streams and not piece[-1].closing
+        if not large and passes:
             await self._send(Release(n, piece))
             return
         wire = self._exchange.wire
         moved = min(size, self._held.size)
         self._held.transfer(moved, wire)
         await self._send(Release(n, piece))
-        if self._streams:
+        if passes:
             # Two empty releases: the channel takes the second when the sink has come back from writing the large one.
             await self._send(Release(n, []))
             await self._send(Release(n, []))

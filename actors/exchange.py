@@ -13,7 +13,7 @@ terminal is sent here if the coordinator did not: at the drain's end, or when an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import Final
@@ -22,29 +22,23 @@ import trio
 
 from actors import attempt, coordinator, evaluator, ingress, sink
 from actors.attempt import AttemptOrder, Evidence
-from actors.context import Door, Ending, Exchange, Gateway, Pool, Target
+from actors.context import Door, Ending, Exchange, Gateway, Pool
 from actors.dispatch import Place
+from actors.endpoint import continuable_of, framing_name, judge_of, mode_of
 from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
 from actors.rebuilder import Rebuilder, open_rebuilder
 from actors.sink import Written
 from gate.budget import MemoryBudget, Reservation
-from gate.continuable import read_continuable
-from gate.dialects import can_continue
 from gate.envelope import refusal
 from gate.events import Intake, Ping, Refused, Terminal, Wire
-from gate.filters.builtin import filter_context, make_filters
 from gate.ingress import ChatRequest, IngressSnapshot
-from gate.judging import Judge
-from gate.mending_format import format_mender
 from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
 from gate.schema_cache import SchemaCache
 
 __all__ = ["run_exchange"]
 
-ENDPOINT: Final = "/v1/chat/completions"
-MODE: Final = "normalized"  # of the response; a tunnel would be "passthrough"
 EVIDENCE_BATCHES_MAX: Final = 2
 Task = Callable[[], Awaitable[None]]
 Leave = Callable[[], None]
@@ -160,9 +154,9 @@ class _Supervisor:
             return Terminal(message.error, 0, close=message.close)
         request = self._request = snapshot.request
         ready_at = trio.current_time()
-        pool = self._gateway.pools.get(request.model)
-        if pool is None or (self._door.models is not None and pool.alias not in self._door.models):
-            return Terminal(refusal(404, "model_not_found", param="model"), 0)
+        pool = self._pool_for(request)
+        if isinstance(pool, Terminal):
+            return pool
         self._pool = pool
         code = await self._gateway.dispatch.admit(place)
         if code is not None:
@@ -170,7 +164,6 @@ class _Supervisor:
         gateway = self._gateway
         pool.retries.admit(ready_at)
         targets = [target for target in pool.targets if request.needs <= target.capabilities]
-        goes_on = _may_continue(pool, targets, request)
         exchange = self._admitted_as = Exchange(
             refs=Refs(ExchangeId(self._door.exchange)),
             pool=pool,
@@ -185,16 +178,37 @@ class _Supervisor:
             world=gateway.world,
             probe=gateway.probe,
             ready_at=ready_at,
-            endpoint=ENDPOINT,
+            endpoint=self._door.endpoint,
             crashed=partial(gateway.crashed, self._door.exchange),
-            continuable=read_continuable(snapshot.body, request, ENDPOINT) if goes_on else None,
+            continuable=continuable_of(
+                self._door, targets, snapshot, pool.route.recovery.continuation
+            ),
+            tunnel_marks=gateway.tunnel_marks,
         )
         self._ending.exchange = exchange
         return exchange
 
+    def _pool_for(self, request: ChatRequest) -> Pool | Terminal:
+        """The targets that serve the request. One whose body names no model says which in a header, unless its key may use one only."""
+        pools, allowed = self._gateway.pools, self._door.models
+        alias = request.model or self._door.model
+        if not alias:
+            known = [name for name in pools if allowed is None or name in allowed]
+            if len(known) != 1:
+                return Terminal(refusal(400, "model_required", param="model"), 0)
+            alias = known[0]
+        pool = pools.get(alias)
+        if pool is None or (allowed is not None and alias not in allowed):
+            return Terminal(refusal(404, "model_not_found", param="model"), 0)
+        return pool
+
     def _rebuilder(self, exchange: Exchange) -> AbstractAsyncContextManager[Rebuilder]:
         return open_rebuilder(
-            exchange.snapshot, exchange.budget, endpoint=ENDPOINT, refs=exchange.refs
+            exchange.snapshot,
+            exchange.budget,
+            endpoint=exchange.endpoint,
+            refs=exchange.refs,
+            relayed=exchange.door.relayed,
         )
 
     def _sink(
@@ -221,12 +235,20 @@ class _Supervisor:
         )
 
     def _watch(self, wire: trio.MemorySendChannel[Wire], exchange: Exchange, leave: Leave) -> Task:
-        commits = exchange.pool.route.hold.pings_commit and exchange.snapshot.request.stream
+        hold = exchange.pool.route.hold
+        # Where a tunnel may answer, status and headers are its provider's, and not known before it does.
+        ours = all(target.path == "normalized" for target in exchange.targets)
+        commits = (
+            hold.pings_commit
+            and exchange.snapshot.request.stream
+            and ours
+            and not exchange.door.relayed
+        )
         return partial(
             sink.watch,
             wire,
             self._ending,
-            ping_seconds=exchange.pool.route.hold.ping_seconds,
+            ping_seconds=hold.ping_seconds,
             ping=lambda: Ping(commits, exchange.attempts),
             caller_write_seconds=self._gateway.caller_write_seconds,
             leave=leave,
@@ -285,13 +307,14 @@ class _Supervisor:
         """How the exchange ended: as the sink wrote it, else abandoned, else a bug of ours."""
         written, request = self._written, self._request
         framing = written.framing if written else ""
+        mode = mode_of(framing, self._admitted_as)
         if not framing and request is not None:
-            framing = "chat_sse" if request.stream else "chat_json"
+            framing = framing_name(request, self._admitted_as)
         if written is None:
             reason = self._ending.reason
             kind = OutcomeKind.ERROR if reason == "internal_error" else OutcomeKind.ABANDONED
             status, sent = self._ending.status, self._ending.bytes_out
-            return Outcome(kind, reason, status, self._attempts, sent, framing, MODE, self._budget)
+            return Outcome(kind, reason, status, self._attempts, sent, framing, mode, self._budget)
         kind = OutcomeKind.ERROR if written.code else OutcomeKind.SUCCESS
         return Outcome(
             kind,
@@ -300,15 +323,9 @@ class _Supervisor:
             written.attempts,
             written.bytes_out,
             framing,
-            MODE,
+            mode,
             self._budget,
         )
-
-
-def _may_continue(pool: Pool, targets: Sequence[Target], request: ChatRequest) -> bool:
-    """Whether route and targets allow that an attempt goes on with another's answer; one that is written whole at its end never needs to."""
-    able = any(can_continue(target.prefill, ENDPOINT) for target in targets)
-    return able and request.stream and pool.route.recovery.continuation != "off"
 
 
 def _inner_actors(
@@ -323,33 +340,7 @@ def _inner_actors(
     send_orders, orders = trio.open_memory_channel[AttemptOrder](1)
     send_evidence, evidence = trio.open_memory_channel[Evidence](EVIDENCE_BATCHES_MAX)
     send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
-    request, pool = exchange.snapshot.request, exchange.pool
-    context = filter_context(
-        exchange.snapshot.body,
-        request,
-        structured_output=pool.route.structured_output,
-        output_policy=pool.route.output_policy,
-        schemas=schemas,
-    )
-    judge = Judge(
-        pool.route.hold,
-        streams=request.stream,
-        held_bytes_max=exchange.limits.held_bytes_max,
-        choices=request.choices,
-        reasoning_field=pool.route.reasoning_field,
-        ceiling=context.tools.ceiling if context.tools is not None else None,
-        think_tags=pool.route.think_tags,
-        format_mender=format_mender(pool.filters, context, pool.route.reasoning_field),
-        continuable=exchange.continuable,
-        seam_chars=pool.route.recovery.seam_chars,
-        make_filters=lambda: make_filters(
-            pool.filters,
-            context,
-            pool.tables,
-            plugins=pool.plugins,
-            clock=trio.current_time,
-        ),
-    )
+    judge = judge_of(exchange, schemas)
     return [
         partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),
         partial(evaluator.run, evidence, releases.clone(), send_reports, exchange, judge),

@@ -26,7 +26,9 @@ from gate.ingress import (
     read_chat_request,
     read_large_request,
 )
+from gate.ingress_relay import read_relayed_request
 from gate.splice import Body
+from gate.steps import Steps
 
 __all__ = ["run"]
 
@@ -82,7 +84,7 @@ async def _read_body(
             body = await _collect(caller, snapshot, door, limits)
         if body is None:
             return Gone()
-        snapshot.fill(body, await _read(body, snapshot, limits))
+        snapshot.fill(body, await _read(body, snapshot, door, limits))
     except trio.TooSlowError:
         return Refused(refusal(408, "body_timeout"), close=True)
     except BudgetExceeded as error:
@@ -150,11 +152,11 @@ class _Collected:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
 
-async def _read(body: Body, snapshot: IngressSnapshot, limits: LimitsConfig) -> ChatRequest:
+async def _read(
+    body: Body, snapshot: IngressSnapshot, door: Door, limits: LimitsConfig
+) -> ChatRequest:
     """The request that the body is; a large one is read step by step, with the loop free in between."""
-    if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX:
-        return read_chat_request(body, depth_max=limits.json_depth_max)
-    steps = read_large_request(body, depth_max=limits.json_depth_max)
+    steps = _steps(body, door, limits.json_depth_max)
     while True:
         try:
             next(steps)
@@ -163,3 +165,15 @@ async def _read(body: Body, snapshot: IngressSnapshot, limits: LimitsConfig) -> 
             return request
         snapshot.reserve(len(body))  # the exchange may have ended
         await trio.lowlevel.checkpoint()
+
+
+def _steps(body: Body, door: Door, depth_max: int) -> Steps[ChatRequest]:
+    if door.relayed:
+        return (
+            yield from read_relayed_request(
+                body, door.content_type, endpoint=door.endpoint, depth_max=depth_max
+            )
+        )
+    if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX:
+        return read_chat_request(body, depth_max=depth_max)
+    return (yield from read_large_request(body, depth_max=depth_max))

@@ -21,12 +21,13 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """One POST to a provider. `path` is relative to the provider's base URL (`/chat/completions`); `body` is written slice after slice."""
+    """One request to a provider. `path` is relative to the provider's base URL (`/chat/completions`), its query included; `body` is written slice after slice."""
 
     path: str
     headers: Headers
     body: Sequence[bytes | memoryview]
     content_length: int
+    method: str = "POST"
 
 
 class UpstreamResponse(Protocol):
@@ -99,3 +100,6 @@ class Caller(Protocol):
 
     async def end(self, data: bytes = b"") -> None:
         """The last bytes of the body. Nothing is written after it."""
+
+    def abort(self) -> None:
+        """Ends the response where it stands, in place of `end`: the caller sees a body that was cut off, and no clean end."""

@@ -49,7 +49,10 @@ async def copy_in_thread(piece: memoryview) -> bytes:
 
 
 class Rebuilder:
-    """Makes the bodies of one exchange's further attempts. `patches`: where whoever decides on a plan puts what it changes."""
+    """Makes the bodies of one exchange's further attempts. `patches`: where whoever decides on a plan puts what it changes.
+
+    `relayed`: the request of an endpoint that has no patches, which is only ever sent again as it is.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class Rebuilder:
         *,
         endpoint: str,
         refs: Refs,
+        relayed: bool = False,
         copy_slice: CopySlice = copy_in_thread,
     ) -> None:
-        self.patches = PatchStore(budget, primary_member(endpoint))
+        self.patches = PatchStore(budget, "" if relayed else primary_member(endpoint))
         self._leases = LeaseStore()
         self._taken: list[Lease] = []  # those that may not have been let go
         self._needs = snapshot.request.needs  # a closed snapshot is refused here
@@ -139,7 +143,9 @@ class Rebuilder:
             splice = plan_patched(self._snapshot, patch)
             reservation = held.enter_context(reserve_rebuild(self._budget, splice.output_bytes))
             segments = await self._made(splice)
-            lease = Lease(segments, splice.moved(self._snapshot.request.model_at), reservation)
+            model_at = self._snapshot.request.model_at
+            assert model_at is not None, "a body that is patched names its model"
+            lease = Lease(segments, splice.moved(model_at), reservation)
             draft = self._describe(plan, lease.size)
             held.pop_all()
             self._leases.put(draft.request_ref, lease)
@@ -179,10 +185,13 @@ async def open_rebuilder(
     *,
     endpoint: str,
     refs: Refs,
+    relayed: bool = False,
     copy_slice: CopySlice = copy_in_thread,
 ) -> AsyncIterator[Rebuilder]:
     """A rebuilder for the block. Raises `EndpointUnsupported`, `SnapshotClosed`."""
-    rebuilder = Rebuilder(snapshot, budget, endpoint=endpoint, refs=refs, copy_slice=copy_slice)
+    rebuilder = Rebuilder(
+        snapshot, budget, endpoint=endpoint, refs=refs, relayed=relayed, copy_slice=copy_slice
+    )
     try:
         yield rebuilder
     finally:

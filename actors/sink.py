@@ -164,7 +164,7 @@ class _Sink:
         effect = self._boundary.apply(Act.EARLY_PING if item.commits else Act.PING)
         if effect is Effect.START_AND_PING:
             await self._head(200, SSE_HEADERS, attempts=item.attempts)
-        if effect is not None:
+        if effect is not None and (self._chosen is None or self._chosen.comments):
             await self._write(KEEP_ALIVE)
 
     async def _success(self, item: Success) -> None:
@@ -182,7 +182,8 @@ class _Sink:
         self._attempts, self._code = item.attempts, item.error.code
         if effect is Effect.ERROR_IN_STREAM:
             known = self._chosen is not None or self._staged is not None
-            await self._end(self._framing.error(item.error) if known else sse_error(item.error))
+            body = self._framing.error(item.error) if known else sse_error(item.error)
+            await (self._break_off() if body is None else self._end(body))
         else:
             await self._error_response(item.error, close=item.close)
 
@@ -204,7 +205,8 @@ class _Sink:
 
     async def _start(self, length: Headers = ()) -> None:
         assert self._staged is not None
-        await self._head(200, [*self._framing.headers, *length], attempts=self._staged.n)
+        framing = self._framing
+        await self._head(framing.status, [*framing.headers, *length], attempts=self._staged.n)
 
     async def _head(self, status: int, headers: Headers, *, attempts: int) -> None:
         self._ending.status = status
@@ -219,6 +221,12 @@ class _Sink:
         ended = self._ending.written_at = trio.current_time()
         if ended - began >= self._ending.slowest_seconds:
             self._ending.slowest_seconds, self._ending.slowest_at = ended - began, ended
+
+    async def _break_off(self) -> None:
+        """The response has begun, and nothing that it may hold could say that it failed."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._ending.over = True
+        self._caller.abort()
 
     async def _end(self, data: bytes) -> None:
         # Where the caller was seen to leave in this very step nothing terminal is written.

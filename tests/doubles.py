@@ -17,7 +17,7 @@ import trio
 
 from actors.context import Door, Exchange, Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch, Place
-from actors.exchange import ENDPOINT, run_exchange
+from actors.exchange import run_exchange
 from actors.ports import AwaitingFilters, BodyPart, Caller, Disconnected, Headers, UpstreamRequest
 from actors.world import World
 from gate.budget import MemoryBudget
@@ -26,6 +26,7 @@ from gate.config import (
     FilterConfig,
     HoldConfig,
     LimitsConfig,
+    PathKind,
     Prefill,
     RecoveryConfig,
     RouteConfig,
@@ -165,6 +166,7 @@ class Asked:
     headers: dict[bytes, bytes]
     body: bytes
     asked_at: float
+    method: str = "POST"
     reads: int = 0
     closes: int = 0
     closed_at: float = -1.0
@@ -209,7 +211,9 @@ class ScriptedProvider:
     ) -> AsyncIterator[ScriptedResponse]:
         data = b"".join(bytes(piece) for piece in request.body)
         assert len(data) == request.content_length
-        asked = Asked(request.path, dict(request.headers), data, trio.current_time())
+        asked = Asked(
+            request.path, dict(request.headers), data, trio.current_time(), request.method
+        )
         self.asked.append(asked)
         last = self._for_ever and len(self._script) == 1
         answer = self._script[0] if last else self._script.pop(0)
@@ -262,6 +266,7 @@ class RecordingCaller:
         self.headers: dict[bytes, bytes] = {}
         self.ended = False
         self.ended_at = -1.0
+        self.aborted = False
         self._parts = list(parts or [request()])
         self._gap = gap
         self._endless = endless  # the last part is not said to be the last
@@ -333,9 +338,16 @@ class RecordingCaller:
         self._left.set()
         await trio.lowlevel.checkpoint()
 
+    def abort(self) -> None:
+        assert self.starts == 1, "nothing has begun that could be broken off"
+        assert not self.ended, "it has ended already"
+        self.aborted = True
+        self._left.set()
+
     def _got(self, data: bytes) -> None:
         assert self.starts == 1, "bytes before the start, or after a second one"
         assert not self.ended, "bytes after the end"
+        assert not self.aborted, "bytes after a response that was broken off"
         self.writes.append((trio.current_time(), data))
 
 
@@ -414,11 +426,13 @@ def gateway(
     plugins: Mapping[str, FilterFactory] | None = None,
     structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
+    paths: Sequence[PathKind] = (),
+    tunnel_marks: bool = True,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
     **policy: Any,
 ) -> Gateway:
-    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order. `policy`: more keys of its route."""
+    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order; `paths`: of the first of them. `policy`: more keys of its route."""
     limits = limits or LimitsConfig()
     records = records or Records()
     targets = tuple(
@@ -430,6 +444,7 @@ def gateway(
             frozenset(capabilities),
             ProviderHealth(failures=breaker_failures, open_seconds=30.0),
             prefill,
+            paths[number] if number < len(paths) else "normalized",
         )
         for number, provider in enumerate(providers)
     )
@@ -468,6 +483,7 @@ def gateway(
         probe=records.observations.append,
         crashed=records.crashed,
         open=OpenExchanges(),
+        tunnel_marks=tunnel_marks,
     )
 
 
@@ -498,7 +514,7 @@ def exchange_of(gate: Gateway, *, data: bytes | None = None) -> Exchange:
         world=gate.world,
         probe=gate.probe,
         ready_at=trio.current_time(),
-        endpoint=ENDPOINT,
+        endpoint="/v1/chat/completions",
         crashed=lambda error: gate.crashed("ex-1", error),
     )
 
@@ -543,8 +559,10 @@ def untold(records: Records) -> list[str]:
     return found
 
 
-async def supervise(gate: Gateway, caller: Caller, *, exchange: str = "ex-1") -> Outcome:
-    """One exchange from its beginning to its end, after which nothing of it is left in its ledger."""
-    outcome = await run_exchange(door(exchange), caller, gate)
+async def supervise(
+    gate: Gateway, caller: Caller, *, exchange: str = "ex-1", **changes: Any
+) -> Outcome:
+    """One exchange from its beginning to its end, after which nothing of it is left in its ledger. `changes`: of what the door lets in."""
+    outcome = await run_exchange(door(exchange, **changes), caller, gate)
     assert (outcome.ledger.used, outcome.ledger.open_reservations) == (0, 0)
     return outcome

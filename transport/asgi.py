@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final, TextIO
@@ -45,6 +46,11 @@ from transport.telemetry import FanOut, LogSink, open_log
 __all__ = ["App", "app"]
 
 SUPERVISED: Final = frozenset({"/v1/chat/completions"})
+RELAYED_METHODS: Final = ("DELETE", "GET", "POST")
+MODELS: Final = "/v1/models"  # served by us: the aliases
+MODEL_HEADER: Final = b"x-tidegate-model"  # names the alias where the body names no model
+_RELAYED: Final = re.compile(r"/v1(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+")
+_QUERY: Final = re.compile(rb"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*")
 FORWARDED: Final = frozenset({b"openai-beta"})
 DRAIN_RETRY_AFTER: Final = 2.0  # seconds; another instance takes over meanwhile
 
@@ -77,7 +83,7 @@ class App:
     ) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
-        elif scope["type"] == "http" and (scope["path"] in SUPERVISED or _is_ambiguous(scope)):
+        elif scope["type"] == "http" and (_is_ours(scope) or _is_ambiguous(scope)):
             await self._supervised(scope, receive, send)
         else:
             assert self._pages is not None, "the lifespan starts before requests come"
@@ -180,7 +186,7 @@ class App:
         if isinstance(models, PublicError):
             refused, models = models, None
         if refused is not None:
-            await _refuse(caller, refused, request_id)
+            await _refuse(caller, refused, request_id, allow=_methods(scope["path"]))
             return
         length = headers.get(b"content-length")
         door = Door(
@@ -189,13 +195,17 @@ class App:
             content_type=headers.get(b"content-type", b"application/json"),
             content_length=int(length) if length else None,
             forwarded=[(name, value) for name, value in headers.items() if name in FORWARDED],
+            endpoint=scope["path"],
+            method=scope["method"],
+            query=_query(scope).decode("ascii"),
+            model=headers.get(MODEL_HEADER, b"").decode("utf-8", "replace"),
         )
         try:
             outcome = await run_exchange(door, caller, gateway)
         except BudgetExceeded as error:
             await _refuse(caller, refusal(503, error.public_code), request_id)
             return
-        if outcome.kind is OutcomeKind.ABANDONED or caller.ended:
+        if outcome.kind is OutcomeKind.ABANDONED or caller.ended or caller.aborted:
             return
         if caller.started:
             raise Unfinished(outcome.code)
@@ -205,8 +215,9 @@ class App:
         self, scope: HTTPScope, headers: Mapping[bytes, bytes], gateway: Gateway
     ) -> PublicError | None:
         """What the door refuses by headers alone."""
-        if scope["method"] != "POST":
-            return refusal(405, "method_not_allowed")
+        refused = _refused_target(scope)
+        if refused is not None:
+            return refused
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if size > self._header_bytes_max:
             return refusal(431, "headers_too_large")
@@ -218,6 +229,34 @@ class App:
         if gateway.draining:
             return refusal(503, "draining", retry_after=DRAIN_RETRY_AFTER)
         return None
+
+
+def _is_ours(scope: HTTPScope) -> bool:
+    """Whether the request is supervised, or relayed. A path that is spelled in another way than it reads (escapes, dots) is nobody's: what the provider would make of it is not known."""
+    path = scope["path"]
+    if path in SUPERVISED:
+        return True
+    if path == MODELS or path.startswith(MODELS + "/") or not _RELAYED.fullmatch(path):
+        return False
+    spelled = scope["raw_path"] == path.encode("ascii")
+    return spelled and not any(part.strip(".") == "" for part in path.split("/")[1:])
+
+
+def _methods(path: str) -> Sequence[str]:
+    """The methods that an endpoint knows. Of a supervised one everything but POST is relayed below it only."""
+    return ("POST",) if path in SUPERVISED else RELAYED_METHODS
+
+
+def _refused_target(scope: HTTPScope) -> PublicError | None:
+    """What is refused by the request's first line."""
+    if scope["method"] not in _methods(scope["path"]):
+        return refusal(405, "method_not_allowed")
+    return None if _QUERY.fullmatch(_query(scope)) else refusal(400, "invalid_query")
+
+
+def _query(scope: HTTPScope) -> bytes:
+    """What stands behind the question mark, where it goes on to the provider."""
+    return b"" if scope["path"] in SUPERVISED else scope["query_string"]
 
 
 def _is_ambiguous(scope: HTTPScope) -> bool:
@@ -238,7 +277,9 @@ def _uninterrupted(send: ASGISendCallable) -> ASGISendCallable:
     return send_whole
 
 
-async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> None:
+async def _refuse(
+    caller: AsgiCaller, error: PublicError, request_id: str, *, allow: Sequence[str] = ()
+) -> None:
     body = envelope(error)
     headers = [
         *error_headers(error),
@@ -246,7 +287,7 @@ async def _refuse(caller: AsgiCaller, error: PublicError, request_id: str) -> No
         (b"x-request-id", request_id.encode()),
     ]
     if error.status == 405:
-        headers.append((b"allow", b"POST"))
+        headers.append((b"allow", ", ".join(allow).encode()))
     if error.status in {413, 431, 503} or error.code == "ambiguous_length":
         headers.append((b"connection", b"close"))
     await caller.start(error.status, headers)

@@ -23,6 +23,7 @@ class AsgiCaller:
         self._body_over = trio.Event()
         self.started = False
         self.ended = False
+        self.aborted = False
 
     async def receive(self) -> BodyPart | Disconnected:
         """The next part of the body, or that the caller has left. After a normal end the server says so as well."""
@@ -65,3 +66,7 @@ class AsgiCaller:
                 await self._body_over.wait()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
         self.ended = True
+
+    def abort(self) -> None:
+        """Whoever runs the application returns without the last part: the server then drops the connection, or resets the stream."""
+        self.aborted = True

@@ -21,6 +21,7 @@ from transport.http1 import EXTENSION, Answer, Http1Transport, Outgoing
 from transport.pool import client_tls, tcp_connector
 
 USER_AGENT = b"tidegate"
+URLS_MAX = 64  # kept; a path may name a file, and there is no end of those
 
 _RESERVED = frozenset(
     (
@@ -35,6 +36,8 @@ _RESERVED = frozenset(
     )
 )
 """Headers that say how this connection is used: no configuration may set them."""
+
+_BODYLESS = frozenset({"GET", "DELETE"})  # by habit; a length of 0 would say nothing
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")  # RFC 9110, 5.6.2
 
@@ -67,7 +70,7 @@ class HttpProvider:
             )
             transport = Http1Transport(tcp_connector(tls))
         self.transport = transport
-        self._urls: dict[str, httpx.URL] = {}  # one per endpoint
+        self._urls: dict[str, httpx.URL] = {}  # of the paths that came first: the endpoints
         self._client = _Client(
             transport=transport,
             trust_env=False,
@@ -112,7 +115,7 @@ class HttpProvider:
         assert sum(map(len, request.body)) == request.content_length
         try:
             outgoing = httpx.Request(
-                "POST",
+                request.method,
                 self._url_of(request.path),
                 headers=self._head(request),
                 stream=httpx.ByteStream(b""),
@@ -132,7 +135,8 @@ class HttpProvider:
         url = self._urls.get(path)
         if url is None:
             url = self._url.copy_with(raw_path=self._base_path + path.encode("ascii"))
-            self._urls[path] = url
+            if len(self._urls) < URLS_MAX:
+                self._urls[path] = url
         return url
 
     def _head(self, request: UpstreamRequest) -> list[tuple[bytes, bytes]]:
@@ -141,8 +145,9 @@ class HttpProvider:
             (b"user-agent", USER_AGENT),
             *request.headers,
             (b"accept-encoding", b"identity"),
-            (b"content-length", b"%d" % request.content_length),
         ]
+        if request.content_length or request.method not in _BODYLESS:
+            ours.append((b"content-length", b"%d" % request.content_length))
         return [field for field in ours if field[0] not in self._static] + list(
             self._static.items()
         )

@@ -87,6 +87,7 @@ async def open_gateway(
             probe=probe or log.observe,
             crashed=log.crashed,
             open=OpenExchanges(),
+            tunnel_marks=config.compat.tunnel_cut == "mark",
         )
 
 
@@ -133,21 +134,21 @@ def _pools(
 
 
 def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Target]:
-    """The targets that may be chosen: one on a path that is not built never is."""
+    """The targets that may be chosen, with what a target leaves out as its provider has it."""
     targets = []
     for target in model.targets:
         upstream = upstreams[target.provider]
         able, prefill = target.capabilities, target.prefill
-        if upstream.config.path == "normalized":
-            targets.append(
-                Target(
-                    provider_name=target.provider,
-                    provider=upstream.client,
-                    model=target.model,
-                    priority=target.priority,
-                    capabilities=frozenset(upstream.config.capabilities if able is None else able),
-                    health=upstream.health,
-                    prefill=upstream.config.prefill if prefill is None else prefill,
-                )
+        targets.append(
+            Target(
+                provider_name=target.provider,
+                provider=upstream.client,
+                model=target.model,
+                priority=target.priority,
+                capabilities=frozenset(upstream.config.capabilities if able is None else able),
+                health=upstream.health,
+                prefill=upstream.config.prefill if prefill is None else prefill,
+                path=upstream.config.path,
             )
+        )
     return targets

@@ -142,6 +142,7 @@ async def test_a_patched_body_differs_in_the_patch_alone(body: bytes, directive:
     made = b"".join(lease.segments)
     expected = body.replace(b'["hi"]', b'[1, "two"]').replace(b' ,"tools":[{}]', b"")
     assert made == expected.replace(b'"seed":1', b'"seed":2')
+    assert lease.model_at is not None
     assert made[lease.model_at.value_start : lease.model_at.value_end] == b'"small"'
     assert draft.retained_bytes == lease.size == len(made)
     assert draft.peak_bytes == desk.budget.peak == len(body) + len(made) + len(b'[1, "two"]2')

@@ -27,7 +27,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "keys[].requests_per_minute",
         "keys[].tokens_per_minute",
         "keys[].exchanges_max",
-        "providers[].path",
         "providers[].ask_usage",
         "providers[].idempotency_header",
         "models[].targets[].weight",
@@ -36,7 +35,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
         "compat.buffered_error",
-        "compat.tunnel_cut",
         "admin.key_env",
         "admin.bind",
         "store.url",
@@ -59,7 +57,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
     *(
         (f"providers[].{key}", {"providers": [{**LOCAL, key: value}]}, f"providers[0].{key}")
         for key, value in {
-            "path": "tunnel",
             "ask_usage": True,
             "idempotency_header": True,
         }.items()
@@ -97,7 +94,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
         (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
         for table, key, value in (
             ("compat", "buffered_error", "stream"),
-            ("compat", "tunnel_cut", "end"),
             ("admin", "key_env", "ADMIN"),
             ("admin", "bind", "127.0.0.1:9090"),
             ("store", "url", "valkey://a:6379/0"),

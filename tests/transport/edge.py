@@ -38,9 +38,11 @@ Models = Mapping[str, str | Sequence[str]]
 SMALL: Final[Models] = MappingProxyType({"small": "healthy"})
 
 
-def write_config(folder: Path, base_url: str, models: Models = SMALL, *, tables: str = "") -> Path:
-    """A configuration file: one provider, and aliases with the names that they have there, in order of preference."""
-    lines = [tables, "[[providers]]", 'name = "local"', f'base_url = "{base_url}"']
+def write_config(
+    folder: Path, base_url: str, models: Models = SMALL, *, tables: str = "", provider: str = ""
+) -> Path:
+    """A configuration file: one provider (`provider`: more of its keys), and aliases with the names that they have there, in order of preference."""
+    lines = [tables, "[[providers]]", 'name = "local"', f'base_url = "{base_url}"', provider]
     for alias, names in models.items():
         chosen = [names] if isinstance(names, str) else names
         targets = [
@@ -128,13 +130,15 @@ async def edge_before(
     folder: Path,
     *,
     tables: str = "",
+    provider: str = "",
     host: str = "127.0.0.1",
     log_out: TextIO | None = None,
 ) -> AsyncIterator[Edge]:
     """An edge whose one provider is `handler`, at `host`, on loopback."""
     shown = f"[{host}]" if ":" in host else host
     async with loopback(handler, host=host) as port:
-        path = write_config(folder, f"http://{shown}:{port}/v1", tables=tables)
+        base_url = f"http://{shown}:{port}/v1"
+        path = write_config(folder, base_url, tables=tables, provider=provider)
         async with running_edge(path, log_out=log_out) as edge:
             yield edge
 
@@ -191,10 +195,10 @@ def head(length: int | None = None, *fields: str, method: str = "POST", path: st
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def ask(edge: Edge, body: bytes, *fields: str) -> Answer:
-    """What a caller of its own connection gets for a chat request."""
+async def ask(edge: Edge, body: bytes, *fields: str, path: str = CHAT) -> Answer:
+    """What a caller of its own connection gets for a chat request, or one to another `path`."""
     async with await edge.connect() as stream:
-        await stream.send_all(head(len(body), *fields) + body)
+        await stream.send_all(head(len(body), *fields, path=path) + body)
         with trio.fail_after(5):
             return await read_answer(stream)
 

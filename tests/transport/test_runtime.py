@@ -31,6 +31,8 @@ process_bytes_max = 200_000_000
 exchanges_max = 3
 [server]
 caller_write_seconds = 7.5
+[compat]
+tunnel_cut = "end"
 [[providers]]
 name = "one"
 base_url = "{url}"
@@ -84,16 +86,18 @@ async def ask(target: Target) -> bytes:
 
 
 async def test_an_alias_becomes_a_pool_of_the_targets_that_can_be_used(tmp_path: Path) -> None:
-    """One on a path that is not built is left out; capabilities are the target's own, else the provider's."""
+    """Each on its provider's path; capabilities are the target's own, else the provider's."""
     async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
         pool = gateway.pools["small"]
         assert list(gateway.pools) == ["small", "guarded"]
-        assert [(each.model, each.priority) for each in pool.targets] == [
-            ("healthy", 4),
-            ("seeing", 0),
+        assert [(each.model, each.priority, each.path) for each in pool.targets] == [
+            ("healthy", 4, "normalized"),
+            ("hidden", 0, "tunnel"),
+            ("seeing", 0, "normalized"),
         ]
-        assert [each.capabilities for each in pool.targets] == [{"tools"}, {"vision"}]
-        assert {each.provider_name for each in pool.targets} == {"one"}
+        able = {"tools", "json_schema", "vision", "responses"}
+        assert [each.capabilities for each in pool.targets] == [{"tools"}, able, {"vision"}]
+        assert [each.provider_name for each in pool.targets] == ["one", "two", "one"]
         assert pool.awaiting == {}
 
 
@@ -126,6 +130,7 @@ async def test_limits_are_those_of_the_file(tmp_path: Path) -> None:
     async with gateway_at(tmp_path, "http://127.0.0.1:9/v1") as gateway:
         assert gateway.budget.bytes_max == 200_000_000
         assert gateway.caller_write_seconds == 7.5
+        assert gateway.tunnel_marks is False
         places = [gateway.dispatch.exchanges.take_nowait(["exchange"]) for _ in range(4)]
         assert places == ["exchange"] * 3 + [None]
         slots = [gateway.dispatch.providers.take_nowait(["one"]) for _ in range(3)]

@@ -1,0 +1,152 @@
+"""What an exchange's endpoint, and the path of the attempt, decide: how its answer is read, judged and called.
+
+Chat is driven along either path; every other endpoint is relayed. A path decides how bytes leave, never whether they are watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from actors.context import Door, Exchange, Target
+from actors.ports import UpstreamResponse
+from gate.config import PathKind
+from gate.continuable import Continuable, read_continuable
+from gate.dialects import can_continue
+from gate.events import Tunnel
+from gate.filters.builtin import filter_context, make_filters
+from gate.framing_tunnel import relayed_headers
+from gate.ingress import ChatRequest, IngressSnapshot
+from gate.judging import Judge
+from gate.mending_format import format_mender
+from gate.model_echo import ModelEcho, echo_for
+from gate.reader import AnswerReader, reader_for
+from gate.schema_cache import SchemaCache
+from gate.tunnel import is_watched, tunnel_reader
+
+__all__ = [
+    "continuable_of",
+    "framing_name",
+    "header_of",
+    "judge_of",
+    "mode_of",
+    "path_of",
+    "reader_of",
+    "tunnel_of",
+]
+
+_NESTED: Final = "/v1/responses"  # where an event names the model inside of its response, too
+
+
+def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
+    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that."""
+    if exchange.door.relayed:
+        return "tunnel"
+    return "normalized" if continues else target.path
+
+
+def reader_of(
+    exchange: Exchange, target: Target, response: UpstreamResponse, *, continues: bool
+) -> AnswerReader | None:
+    """The reader of a 2xx answer, or None where it is no answer to this request."""
+    door, request, limits = exchange.door, exchange.snapshot.request, exchange.limits
+    kind = header_of(response, b"content-type") or b""
+    may_be_empty = door.relayed and door.method != "POST"
+    if response.status == 204 and not may_be_empty:
+        return None
+    if exchange.path == "tunnel":
+        return tunnel_reader(
+            door.endpoint,
+            kind,
+            echo=_echo(door, request, target),
+            choices=request.choices,
+            event_bytes_max=limits.event_bytes_max,
+            body_bytes_max=limits.held_bytes_max,
+            stream=request.stream,
+            may_be_empty=may_be_empty,
+        )
+    return reader_for(
+        kind,
+        choices=request.choices,
+        event_bytes_max=limits.event_bytes_max,
+        body_bytes_max=limits.held_bytes_max,
+        stream=request.stream,
+        continues=continues,
+    )
+
+
+def _echo(door: Door, request: ChatRequest, target: Target) -> ModelEcho | None:
+    """Where the caller named no model, a name in the answer is its own affair."""
+    if request.model_at is None:
+        return None
+    return echo_for(request.model, target.model, nested=door.endpoint.startswith(_NESTED))
+
+
+def tunnel_of(exchange: Exchange, response: UpstreamResponse) -> Tunnel | None:
+    """What is relayed of a response's head; None where its answer is framed by us."""
+    if exchange.path != "tunnel":
+        return None
+    headers = relayed_headers(response.headers)
+    return Tunnel(response.status, headers, exchange.tunnel_marks)
+
+
+def header_of(response: UpstreamResponse, name: bytes) -> bytes | None:
+    """The first field of that name."""
+    return next((value for known, value in response.headers if known == name), None)
+
+
+def continuable_of(
+    door: Door, targets: Sequence[Target], snapshot: IngressSnapshot, continuation: str
+) -> Continuable | None:
+    """What the request says where an answer may be continued. None where route, targets or endpoint allow none: an answer that is written whole at its end never needs it."""
+    request = snapshot.request
+    able = any(can_continue(target.prefill, door.endpoint) for target in targets)
+    if door.relayed or not able or not request.stream or continuation == "off":
+        return None
+    return read_continuable(snapshot.body, request, door.endpoint)
+
+
+def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
+    """Judges the exchange's attempts, with the filters of its route where they can read the answer. `schemas`: those that were compiled for other exchanges."""
+    request, pool = exchange.snapshot.request, exchange.pool
+    opaque = exchange.door.relayed and not is_watched(exchange.door.endpoint)
+    names = () if opaque else pool.filters
+    context = filter_context(
+        exchange.snapshot.body,
+        request,
+        structured_output=pool.route.structured_output,
+        output_policy="off" if opaque else pool.route.output_policy,
+        schemas=schemas,
+    )
+    return Judge(
+        pool.route.hold,
+        streams=request.stream,
+        held_bytes_max=exchange.limits.held_bytes_max,
+        choices=request.choices,
+        reasoning_field=pool.route.reasoning_field,
+        ceiling=context.tools.ceiling if context.tools is not None else None,
+        think_tags=pool.route.think_tags,
+        format_mender=format_mender(names, context, pool.route.reasoning_field),
+        continuable=exchange.continuable,
+        seam_chars=pool.route.recovery.seam_chars,
+        opaque=opaque,
+        make_filters=lambda: make_filters(
+            names, context, pool.tables, plugins=pool.plugins, clock=trio.current_time
+        ),
+    )
+
+
+def mode_of(framing: str, exchange: Exchange | None) -> str:
+    """Whether the caller got, or without a framing would have got, the provider's bytes as they are."""
+    if framing:
+        return "passthrough" if framing.startswith("tunnel") else "normalized"
+    return "passthrough" if exchange is not None and exchange.path == "tunnel" else "normalized"
+
+
+def framing_name(request: ChatRequest, exchange: Exchange | None) -> str:
+    """The framing of a response that never began."""
+    if exchange is not None and exchange.path == "tunnel":
+        return "tunnel_sse" if request.stream else "tunnel_body"
+    return "chat_sse" if request.stream else "chat_json"
