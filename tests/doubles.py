@@ -411,6 +411,22 @@ def world(*, draw: float = 0.5) -> World:
     return World(wall=lambda: NOON, new_id=lambda: "tg-fixed", draw=lambda: draw)
 
 
+def target(
+    number: int,
+    provider: ScriptedProvider,
+    *,
+    able: Iterable[str],
+    failures: int,
+    prefill: Prefill,
+    paths: Sequence[PathKind],
+) -> Target:
+    """One target, `p<number>`, on the path of its number, if one is given; its provider is left alone after so many failures."""
+    path: PathKind = paths[number] if number < len(paths) else "normalized"
+    health = ProviderHealth(failures=failures, open_seconds=30.0)
+    name, model = f"p{number}", f"model-{number}"
+    return Target(name, provider, model, 0, frozenset(able), health, prefill, path)
+
+
 def gateway(
     *providers: ScriptedProvider,
     hold: HoldConfig | None = None,
@@ -435,17 +451,9 @@ def gateway(
     """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order; `paths`: of the first of them. `policy`: more keys of its route."""
     limits = limits or LimitsConfig()
     records = records or Records()
+    ways: dict[str, Any] = {"failures": breaker_failures, "prefill": prefill, "paths": paths}
     targets = tuple(
-        Target(
-            f"p{number}",
-            provider,
-            f"model-{number}",
-            0,
-            frozenset(capabilities),
-            ProviderHealth(failures=breaker_failures, open_seconds=30.0),
-            prefill,
-            paths[number] if number < len(paths) else "normalized",
-        )
+        target(number, provider, able=capabilities, **ways)
         for number, provider in enumerate(providers)
     )
     route = RouteConfig(

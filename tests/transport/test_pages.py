@@ -13,10 +13,12 @@ import trio
 
 from actors.context import Pool
 from tests.transport.edge import (
+    CHAT,
     Edge,
     Models,
     code_of,
     head,
+    question,
     read_answer,
     running_edge,
     write_config,
@@ -56,12 +58,10 @@ async def test_a_gate_with_a_provider_is_ready_until_it_drains(tmp_path: Path) -
 
 
 async def test_a_gate_without_a_usable_provider_is_not_ready(tmp_path: Path) -> None:
-    """Here the only one is on a path that is not built."""
-    path = write_config(tmp_path, NOBODY)
-    path.write_text(
-        path.read_text().replace('name = "local"', 'name = "local"\npath = "tunnel"', 1)
-    )
+    """Here the only one could not be reached, and is left alone for a while."""
+    path = write_config(tmp_path, NOBODY, provider="breaker = { failures = 1 }")
     async with running_edge(path) as edge, edge.client() as client:
+        await client.post(CHAT, content=question())
         answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert code_of(answer.content) == "no_provider"
