@@ -13,6 +13,7 @@ from gate.events import (
     Event,
     Finish,
     HowEnded,
+    OutputItem,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -55,7 +56,7 @@ class Answer:
                     if fresh and not event.text.isspace():
                         self._content.add(choice)
                         self._calling.discard(choice)
-                case RefusalDelta() | AudioDelta():
+                case RefusalDelta() | AudioDelta() | OutputItem():
                     progress = True
                     self._content.add(event.choice)
                 case ReasoningDelta():

@@ -33,7 +33,9 @@ __all__ = [
     "Identity",
     "Intake",
     "Mend",
+    "OutputItem",
     "Ping",
+    "Place",
     "RawDelta",
     "Ready",
     "ReasoningDelta",
@@ -43,6 +45,7 @@ __all__ = [
     "Resume",
     "RoleDelta",
     "Shape",
+    "Slot",
     "Start",
     "Success",
     "Terminal",
@@ -99,6 +102,30 @@ class RawDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
     choice: int = 0
 
 
+class OutputItem(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A whole output item (Responses) that is an answer by itself: a picture, or a call of a kind that nobody here judges."""
+
+    choice: int
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The `kind` of a Responses event (its `type`), and where its provider says that it belongs: `part` is its `content_index` or `summary_index`. None: it did not say. `progress`: it shows that the provider works."""
+
+    kind: str
+    index: int | None = None
+    item: str | None = None
+    part: int | None = None
+    progress: bool = False
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Where a Responses event stands: `item` counts the items of the exchange's logical response, `part` the parts within it; -1: it belongs to none. Mending puts it where the `Slot` was."""
+
+    kind: str
+    item: int = -1
+    part: int = -1
+
+
 class RoleDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
     choice: int
     role: str
@@ -133,6 +160,9 @@ Event: TypeAlias = (
     | ToolEnd
     | AudioDelta
     | RawDelta
+    | OutputItem
+    | Slot
+    | Place
     | RoleDelta
     | Finish
     | UsageReport
@@ -298,11 +328,13 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the framing of a response depends on. `model`: the alias that the caller asked for."""
+    """What the framing of a response depends on. `model`: the alias that the caller asked for; `endpoint`: the path that it asked at; `asked`: what of its request a response repeats, a JSON object or nothing."""
 
     model: str
     stream: bool
     include_usage: bool
+    endpoint: str = "/v1/chat/completions"
+    asked: bytes = b""
 
 
 class Start(msgspec.Struct, frozen=True):

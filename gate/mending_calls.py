@@ -12,7 +12,7 @@ from gate.events import Frame, ToolDelta, ToolEnd
 from gate.openai_tools import LEGACY
 from gate.strict_json import NotJson, parse_json
 
-__all__ = ["Call", "ChoiceCalls", "Held", "Unknown", "is_whole_object"]
+__all__ = ["Call", "ChoiceCalls", "Held", "Unknown", "ends_early", "is_whole_object"]
 
 NAME_CHARS_MAX: Final = 4_096  # of a name that comes in pieces; no tool has a longer one
 _STRINGS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -77,12 +77,7 @@ class Call:
     @property
     def ends_early(self) -> bool:
         """Its arguments are only the beginning of a JSON value: within a string or a container, or nothing yet."""
-        if self.custom:
-            return False
-        outside = _STRINGS.sub("", self.arguments)
-        opened = outside.count("{") + outside.count("[")
-        closed = outside.count("}") + outside.count("]")
-        return '"' in outside or not outside or opened > closed
+        return not self.custom and ends_early(self.arguments)
 
     def add(self, event: ToolDelta, item: Held) -> None:
         """Takes in a piece of it."""
@@ -189,6 +184,14 @@ class ChoiceCalls:
 def _is_another(call: Call, event: ToolDelta) -> bool:
     """Whether a piece with a new id and a name begins a call of its own; it may also bring the id that its call did not have."""
     return bool(call.id) or (bool(call.name) and call.name != event.name)
+
+
+def ends_early(arguments: str) -> bool:
+    """Whether the text is only the beginning of a JSON value: within a string or a container, or nothing yet."""
+    outside = _STRINGS.sub("", arguments)
+    opened = outside.count("{") + outside.count("[")
+    closed = outside.count("}") + outside.count("]")
+    return '"' in outside or not outside or opened > closed
 
 
 def is_whole_object(arguments: str) -> bool:

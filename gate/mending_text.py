@@ -37,6 +37,8 @@ def with_words(frame: Frame, words: Words, reasoning_field: str) -> Frame | None
     """The frame with these words instead of its own; None where nothing is left of it."""
     value = tolerant_object(frame.data)
     assert value is not None, "a frame is a JSON object"
+    if "choices" not in value:
+        return _with_delta(frame, value, words)
     told: set[int] = set()
     for choice, message in _messages(value, whole=frame.whole):
         if choice in words:
@@ -47,6 +49,17 @@ def with_words(frame: Frame, words: Words, reasoning_field: str) -> Frame | None
     events = tuple(_events(frame, words))
     if not frame.whole and _bare(value):
         return None
+    return msgspec.structs.replace(frame, data=encoded(value), events=events)
+
+
+def _with_delta(frame: Frame, value: MutableMapping[str, Any], words: Words) -> Frame | None:
+    """The same for a Responses event, whose one delta is of one kind; words of the other kind are in the events alone, and the framing gives them an item of their own."""
+    reasoning, text = words[0]
+    if not reasoning and not text:
+        return None
+    thought = str(value.get("type")).startswith("response.reasoning")
+    value["delta"] = reasoning if thought else text
+    events = tuple(_events(frame, words))
     return msgspec.structs.replace(frame, data=encoded(value), events=events)
 
 

@@ -61,6 +61,7 @@ __all__ = [
     "error_in",
     "finish_reason",
     "frame_of",
+    "note_of",
     "says_failure",
 ]
 
@@ -155,7 +156,7 @@ def decode_event(event: SseEvent) -> Frame | Failure | Note:
     if data.startswith(b"{"):
         return _decode(data, len(event.raw))
     data = data.strip()
-    return _decode(data, len(event.raw)) if data.startswith(b"{") else _note(data)
+    return _decode(data, len(event.raw)) if data.startswith(b"{") else note_of(data)
 
 
 def _decode(data: bytes, size: int) -> Frame | Failure:
@@ -212,7 +213,8 @@ def _reasoning_names(chunk: _Chunk) -> int:
     return mend
 
 
-def _note(data: bytes) -> Note | Failure:
+def note_of(data: bytes) -> Note | Failure:
+    """What a payload is that is no JSON object: a comment, an end, or `MALFORMED`."""
     if _DONE_WORD.fullmatch(data):
         return Note.DONE if data == b"[DONE]" else Note.BARE_DONE
     if not data or data.startswith(b":") or _BARE_WORD.fullmatch(data):

@@ -151,6 +151,8 @@ def _with_text(frame: Frame, text: str, others: Sequence[Event]) -> Frame:
     value = tolerant_object(frame.data)
     assert value is not None, "a frame is a JSON object"
     rest = text
+    if "choices" not in value:
+        value["delta"] = text
     for choice in items(value.get("choices")):
         delta = choice.get("delta")
         if isinstance(delta, dict) and delta.get("content"):

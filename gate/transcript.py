@@ -15,6 +15,7 @@ from gate.events import (
     AudioDelta,
     Frame,
     Mend,
+    OutputItem,
     ReasoningDelta,
     RefusalDelta,
     Resume,
@@ -138,7 +139,7 @@ class _Nature:
                     self._thinking = False
                 case ReasoningDelta():
                     self._thinking = True
-                case ToolDelta() | AudioDelta() | RefusalDelta():
+                case ToolDelta() | AudioDelta() | RefusalDelta() | OutputItem():
                     self._only_text = False
                 case _:
                     pass

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gate.loose_json import encoded, integer, tolerant_object
 
 __all__ = ["Share", "completion_tokens", "joined_usage", "kept_shares", "merge_usage"]
+
+
+# By the names of chat, and by those of Responses.
+_PROMPT: Final = ("prompt_tokens", "input_tokens")
+_COMPLETION: Final = ("completion_tokens", "output_tokens")
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -26,7 +31,7 @@ class Share(msgspec.Struct, frozen=True):
     @property
     def prompt_tokens(self) -> int:
         """As reported; 0: nothing was."""
-        return _tokens(self.reported, "prompt_tokens")
+        return _tokens(self.reported, _PROMPT)
 
 
 def kept_shares(shares: Sequence[Share], frames: int) -> list[Share]:
@@ -42,7 +47,7 @@ def kept_shares(shares: Sequence[Share], frames: int) -> list[Share]:
 
 def completion_tokens(report: bytes) -> int:
     """As a usage object says; 0 where it says nothing."""
-    return _tokens(report, "completion_tokens")
+    return _tokens(report, _COMPLETION)
 
 
 def merge_usage(reports: Sequence[bytes]) -> bytes:
@@ -67,18 +72,18 @@ def joined_usage(earlier: Sequence[Share], last: bytes) -> bytes:
     spent = sum(share.completion_tokens for share in earlier)
     prompt = earlier[0].prompt_tokens or max(end.prompt_tokens - spent, 0)
     completion = spent + end.completion_tokens
+    of_responses = _COMPLETION[1] in (tolerant_object(last) or {})
+    names = (_PROMPT[of_responses], _COMPLETION[of_responses], "total_tokens")
     return msgspec.json.encode(
-        {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
+        dict(zip(names, (prompt, completion, prompt + completion), strict=True))
     )
 
 
-def _tokens(report: bytes, name: str) -> int:
+def _tokens(report: bytes, names: Sequence[str]) -> int:
+    """A number under the first of these names that is there."""
     value = tolerant_object(report) if report else None
-    return max(integer((value or {}).get(name)), 0)
+    told = (integer((value or {}).get(name)) for name in names)
+    return max(next(filter(None, told), 0), 0)
 
 
 def _merge(into: dict[str, Any], value: dict[str, Any]) -> None:

@@ -1,0 +1,82 @@
+"""What a response object has to have, whatever its provider leaves out: strict clients refuse one without its nullable members.
+
+A provider's own member always stays. One that is missing is the caller's own, where its request has it, since a response repeats what was asked for; else what OpenAI's reference gives as
+its default, or null. `store` is false where nobody says that anything is kept.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gate.ingress import ChatRequest
+from gate.loose_json import encoded, items, member_value
+from gate.splice import Body
+
+__all__ = ["filled", "repeated"]
+
+REPEATED_BYTES_MAX: Final = 65_536  # of a request's members that are repeated, in all
+_DEFAULTS: Final[Mapping[str, bytes]] = types.MappingProxyType(
+    {
+        "background": b"false",
+        "completed_at": b"null",
+        "error": b"null",
+        "frequency_penalty": b"0.0",
+        "incomplete_details": b"null",
+        "instructions": b"null",
+        "max_output_tokens": b"null",
+        "max_tool_calls": b"null",
+        "metadata": b"{}",
+        "parallel_tool_calls": b"true",
+        "presence_penalty": b"0.0",
+        "previous_response_id": b"null",
+        "prompt_cache_key": b"null",
+        "reasoning": b"null",
+        "safety_identifier": b"null",
+        "service_tier": b'"default"',
+        "store": b"false",
+        "temperature": b"1.0",
+        "text": b'{"format":{"type":"text"}}',
+        "tool_choice": b'"auto"',
+        "tools": b"[]",
+        "top_logprobs": b"0",
+        "top_p": b"1.0",
+        "truncation": b'"disabled"',
+        "usage": b"null",
+    }
+)
+# What only a provider can say.
+_NOT_REPEATED: Final = frozenset({"completed_at", "error", "incomplete_details", "usage"})
+_OF_A_FUNCTION: Final[Mapping[str, Any]] = types.MappingProxyType(
+    {"description": None, "parameters": None, "strict": None}
+)
+
+
+def repeated(body: Body, request: ChatRequest) -> bytes:
+    """The members of a request that its response repeats, as one JSON object; those that are too large are left out."""
+    told: dict[str, Any] = {}
+    size = 0
+    for member in request.members:
+        if member.key in _DEFAULTS and member.key not in _NOT_REPEATED:
+            value = member_value(body, member, bytes_max=REPEATED_BYTES_MAX - size)
+            if value is not None and value is not msgspec.UNSET:
+                size += member.value_end - member.value_start
+                told[member.key] = value
+    if "tools" in told:
+        told["tools"] = [_whole_tool(tool) for tool in items(told["tools"])]
+    return encoded(told)
+
+
+def _whole_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**_OF_A_FUNCTION, **tool} if tool.get("type") == "function" else tool
+
+
+def filled(values: Mapping[str, bytes], asked: Mapping[str, bytes]) -> dict[str, bytes]:
+    """A response object, member by member, with what it has to have; `asked`: what its request says."""
+    missing = {
+        name: asked.get(name, default) for name, default in _DEFAULTS.items() if name not in values
+    }
+    return {**values, **missing}
