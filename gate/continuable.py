@@ -15,6 +15,7 @@ import msgspec
 from gate.dialects import CEILINGS
 from gate.ingress import ChatRequest
 from gate.loose_json import member_value
+from gate.rebuild import primary_member
 from gate.splice import Body, Member, first_word, members_of
 
 __all__ = ["Continuable", "last_element", "read_continuable"]
@@ -41,6 +42,7 @@ _RULES_OUT: Final = (
     "top_logprobs",
 )
 _SAYS_NOTHING: Final[tuple[object, ...]] = (None, False, 0, "", [], {})
+_LOGPROBS: Final = "message.output_text.logprobs"
 _FREE_FORMATS: Final = (None, "text")
 _FREE_TOOLS: Final = (None, "auto", "none")
 _STRUCTURE: Final = re.compile(rb'["\[\]{},]')
@@ -62,7 +64,8 @@ def read_continuable(body: Body, request: ChatRequest, endpoint: str) -> Continu
     members = {member.key: member for member in request.members}
     if request.choices != 1 or _asks_for_more(body, members):
         return None
-    if _last_role(body, members["messages"]) in {None, "assistant"}:
+    primary = members.get(primary_member(endpoint))
+    if primary is None or _last_role(body, primary) in {None, "assistant"}:
         return None
     ceilings = {
         name: _decoded(body, members[name]) for name in CEILINGS[endpoint] if name in members
@@ -81,15 +84,22 @@ def read_continuable(body: Body, request: ChatRequest, endpoint: str) -> Continu
 def _asks_for_more(body: Body, members: Mapping[str, Member]) -> bool:
     if any(_value(body, members, name) not in _SAYS_NOTHING for name in _RULES_OUT):
         return True
-    wanted = _value(body, members, "response_format")
-    kind = wanted.get("type") if isinstance(wanted, dict) else wanted
     modalities = _value(body, members, "modalities")
+    text, include = _value(body, members, "text"), _value(body, members, "include")
+    formats = [_value(body, members, "response_format"), _inner(text, "format")]
     return (
-        kind not in _FREE_FORMATS
+        any(_inner(wanted, "type") not in _FREE_FORMATS for wanted in formats)
+        or include is msgspec.UNSET
+        or (isinstance(include, list) and _LOGPROBS in include)
         or _value(body, members, "tool_choice") not in _FREE_TOOLS
         or _value(body, members, "function_call") not in _FREE_TOOLS
         or modalities not in (None, ["text"])
     )
+
+
+def _inner(value: Any, name: str) -> Any:
+    """A member of an object; anything else stays as it is."""
+    return value.get(name) if isinstance(value, dict) else value
 
 
 def _value(body: Body, members: Mapping[str, Member], name: str) -> Any:
@@ -103,7 +113,9 @@ def _decoded(body: Body, member: Member) -> Any:
 
 
 def _last_role(body: Body, messages: Member) -> str | None:
-    """Who spoke last; None where that can't be told."""
+    """Who spoke last; None where that can't be told. One text is the user's, and what a tool gave back is the tool's."""
+    if body[messages.value_start : messages.value_start + 1] == b'"':
+        return "user"
     start = last_element(body, messages.value_end)
     if start is None:
         return None
@@ -114,9 +126,15 @@ def _last_role(body: Body, messages: Member) -> str | None:
     if body[start : start + 1] != b"{":
         return None
     last = bytes(body[start : messages.value_end - 1])
-    roles = [member for member in members_of(last) if member.key == "role"]
-    said = _decoded(last, roles[-1]) if roles else None
-    return said if isinstance(said, str) else None
+    said = {
+        member.key: _decoded(last, member)
+        for member in members_of(last)
+        if member.key in {"role", "type"}
+    }
+    if "role" not in said and str(said.get("type")).endswith("_output"):
+        return "tool"
+    role = said.get("role")
+    return role if isinstance(role, str) else None
 
 
 def last_element(body: Body, end: int) -> int | None:

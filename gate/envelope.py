@@ -44,6 +44,7 @@ _SENTENCES: Final = {
     "missing_required_parameter": "A required parameter is missing.",
     "invalid_type": "A parameter has the wrong type.",
     "invalid_value": "A parameter has a value that is not allowed.",
+    "unsupported_parameter": "This gateway does not serve requests with this parameter.",
     "ambiguous_length": "The request says its length in two ways.",
     "unsupported_type": "The request body has a type that is not read here.",
     "unsupported_encoding": "The request body must not be compressed.",

@@ -7,7 +7,8 @@ before any attempt; what is not read is the provider's business and goes on unto
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,22 +20,30 @@ from gate.splice import Body, JsonRefused, JsonTooDeep, Member, scan_members
 from gate.steps import WINDOW, Steps, finished, holds, word_in
 
 __all__ = [
+    "CHAT_RULES",
     "CHOICES_MAX",
     "INLINE_BYTES_MAX",
     "READ",
     "ChatRequest",
+    "Details",
     "IngressSnapshot",
+    "RequestRules",
     "boolean",
+    "brings_tools",
     "check_json",
     "check_large_object",
     "check_model",
     "check_object",
     "choices_in",
+    "inside",
     "read_chat_request",
     "read_large_request",
+    "read_request",
     "small_value",
+    "value_of",
 ]
 
+CHAT_PATH: Final = "/v1/chat/completions"
 CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
 INLINE_BYTES_MAX: Final = (
     131_072  # a larger body is read in steps, and a larger value is not decoded
@@ -69,7 +78,8 @@ READ: Final = frozenset(
 class ChatRequest(msgspec.Struct, frozen=True):
     """What the gate reads of a request. `model_at`: where `model` stands in the body; `members`: all of its top level, so that none has to scan it again.
 
-    A request that is relayed may be a form (`form`), whose fields are no members, or name no model at all: then `model` is empty and `model_at` None.
+    A request that is relayed may be a form (`form`), whose fields are no members, or name no model at all: then `model` is empty and `model_at` None. `stored`: the
+    provider goes on from an answer that it keeps, or keeps this one, so that an attempt that fails may leave one behind.
     """
 
     model: str
@@ -80,10 +90,32 @@ class ChatRequest(msgspec.Struct, frozen=True):
     model_at: Member | None
     members: tuple[Member, ...]
     form: bool = False
+    endpoint: str = CHAT_PATH
+    stored: bool = False
 
     def bound(self, model: str) -> bytes:
         """The provider's name for the model, as the body spells a name."""
         return model.encode() if self.form else msgspec.json.encode(model)
+
+
+class Details(NamedTuple):
+    """What only one endpoint's requests say."""
+
+    include_usage: bool
+    choices: int
+    needs: frozenset[str]
+    stored: bool = False
+
+
+class RequestRules(NamedTuple):
+    """How a request at `path` is read. `names`: members that no parser may see with another value than the gate did; `read`: what only this endpoint has, checked.
+
+    `read` raises `RequestRefused`.
+    """
+
+    path: str
+    names: frozenset[str]
+    read: Callable[[Body, Mapping[str, Member]], Steps[Details]]
 
 
 class IngressSnapshot:
@@ -132,13 +164,20 @@ class IngressSnapshot:
 
 def read_chat_request(body: bytes, *, depth_max: int) -> ChatRequest:
     """Checks a chat request and reads it. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
-    return finished(_read(body, check_object(body, depth_max=depth_max)))
+    return read_request(body, CHAT_RULES, depth_max=depth_max)
 
 
-def read_large_request(body: Body, *, depth_max: int, window: int = WINDOW) -> Steps[ChatRequest]:
-    """The same in bounded steps, for a body that no single call should go over."""
+def read_request(body: bytes, rules: RequestRules, *, depth_max: int) -> ChatRequest:
+    """Checks a request and reads it by these rules. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
+    return finished(_read(body, check_object(body, depth_max=depth_max), rules))
+
+
+def read_large_request(
+    body: Body, rules: RequestRules | None = None, *, depth_max: int, window: int = WINDOW
+) -> Steps[ChatRequest]:
+    """The same in bounded steps, for a body that no single call should go over. Without `rules`: a chat request."""
     members = yield from check_large_object(body, depth_max=depth_max, window=window)
-    return (yield from _read(body, members))
+    return (yield from _read(body, members, rules or CHAT_RULES))
 
 
 def check_object(body: bytes, *, depth_max: int) -> tuple[Member, ...]:
@@ -184,35 +223,41 @@ def check_json(body: bytes) -> None:
         raise RequestRefused(400, "invalid_json") from error
 
 
-def _read(body: Body, members: tuple[Member, ...]) -> Steps[ChatRequest]:
+def _read(body: Body, members: tuple[Member, ...], rules: RequestRules) -> Steps[ChatRequest]:
     """What the members say; they have been checked as JSON."""
     found: dict[str, Member] = {}
     for member in members:
-        if member.key in READ and member.key in found:
+        if member.key in rules.names and member.key in found:
             raise RequestRefused(400, "duplicate_key", param=member.key)
         found[member.key] = member
-    values = {
-        name: small_value(body, found[name])
-        for name in ("model", "stream", "n", "stream_options")
-        if name in found
-    }
-    model = values.get("model")
+    model = value_of(body, found.get("model"))
     if model is None:
         raise RequestRefused(400, "missing_required_parameter", param="model")
-    messages = _inside(body, found.get("messages"), b"[")
+    check_model(model)
+    stream = boolean(value_of(body, found.get("stream")), "stream")
+    details = yield from rules.read(body, found)
+    return ChatRequest(
+        model=model,
+        stream=stream,
+        include_usage=details.include_usage,
+        choices=details.choices,
+        needs=details.needs,
+        model_at=found["model"],
+        members=members,
+        endpoint=rules.path,
+        stored=details.stored,
+    )
+
+
+def _read_chat(body: Body, found: Mapping[str, Member]) -> Steps[Details]:
+    messages = inside(body, found.get("messages"), b"[")
     if messages is None:
         raise RequestRefused(400, "missing_required_parameter", param="messages")
     if (yield from word_in(body, *messages)) == messages[1]:
         raise RequestRefused(400, "invalid_value", param="messages")
-    return ChatRequest(
-        model=check_model(model),
-        stream=boolean(values.get("stream"), "stream"),
-        include_usage=_include_usage(values.get("stream_options")),
-        choices=choices_in(values.get("n")),
-        needs=(yield from _needs(body, found)),
-        model_at=found["model"],
-        members=members,
-    )
+    include_usage = _include_usage(value_of(body, found.get("stream_options")))
+    choices = choices_in(value_of(body, found.get("n")))
+    return Details(include_usage, choices, (yield from _needs(body, found)))
 
 
 def check_model(value: object) -> str:
@@ -250,20 +295,25 @@ def choices_in(value: object) -> int:
     return value
 
 
-def _needs(body: Body, found: dict[str, Member]) -> Steps[frozenset[str]]:
+def _needs(body: Body, found: Mapping[str, Member]) -> Steps[frozenset[str]]:
     """The capabilities that a target must have for this request."""
     needs = set()
-    tools = _inside(body, found.get("tools"), b"[")
-    if tools is not None and (yield from word_in(body, *tools)) < tools[1]:
+    if (yield from brings_tools(body, found.get("tools"))):
         needs.add("tools")
-    form = _inside(body, found.get("response_format"), b"{")
+    form = inside(body, found.get("response_format"), b"{")
     if form is not None and (yield from holds(body, b'"json_schema"', *form)):
         needs.add("json_schema")
     return frozenset(needs)
 
 
-def _inside(body: Body, member: Member | None, opener: bytes) -> tuple[int, int] | None:
-    """From where to where the content of an array or object goes; None where it is absent or null."""
+def brings_tools(body: Body, member: Member | None) -> Steps[bool]:
+    """Whether a request declares a tool. Raises `RequestRefused`."""
+    tools = inside(body, member, b"[")
+    return tools is not None and (yield from word_in(body, *tools)) < tools[1]
+
+
+def inside(body: Body, member: Member | None, opener: bytes) -> tuple[int, int] | None:
+    """From where to where the content of an array or object goes; None where it is absent or null. Raises `RequestRefused`."""
     if member is None:
         return None
     first = body[member.value_start : member.value_start + 1]
@@ -282,3 +332,11 @@ def small_value(body: Body, member: Member) -> Any:
         return json.loads(body[member.value_start : member.value_end])
     except ValueError as error:  # a number with more digits than an integer may have
         raise RequestRefused(400, "invalid_value", param=member.key) from error
+
+
+def value_of(body: Body, member: Member | None) -> Any:
+    """The same; None where it is absent."""
+    return None if member is None else small_value(body, member)
+
+
+CHAT_RULES: Final = RequestRules(CHAT_PATH, READ, _read_chat)

@@ -16,6 +16,7 @@ from gate.splice import Body, Member, first_word
 
 __all__ = ["SplicePlan", "plan_splice"]
 
+_TEXT_ITEM: Final = b'[{"type":"message","role":"user","content":'
 NOTHING: Final[Mapping[str, bytes]] = types.MappingProxyType({})
 
 
@@ -71,7 +72,8 @@ def plan_splice(
 ) -> SplicePlan:
     """The plan for `body`, an object with these top-level `members`, all of them, as scanned. `values` are JSON, name by name.
 
-    `appended`: an item, JSON, for each name whose value is an array and otherwise stays.
+    `appended`: an item, JSON, for each name whose value is an array of items and otherwise stays. One text in its place becomes the first item, a user's message; where
+    there is none of either, or null, the item is all that there is.
     """
     assert values.keys().isdisjoint(remove), "replaced and removed"
     edits = [
@@ -80,13 +82,12 @@ def plan_splice(
         if member.key in values
     ]
     edits += _removals(members, remove)
-    edits += [
-        _appending(body, member, appended[member.key])
-        for member in members
-        if member.key in appended
-    ]
+    for member in members:
+        if member.key in appended:
+            edits += _appending(body, member, appended[member.key])
     known = {member.key for member in members}
-    inserted = {name: value for name, value in values.items() if name not in known}
+    alone = {name: b"[%b]" % item for name, item in appended.items()}
+    inserted = {name: value for name, value in {**values, **alone}.items() if name not in known}
     if inserted:
         edits.append(_insertion(body, members, inserted, remove))
     return SplicePlan(body, sorted(edits, key=lambda edit: (edit.start, edit.end)))
@@ -106,12 +107,19 @@ def _removals(members: Sequence[Member], remove: Collection[str]) -> Iterator[_E
             yield _Edit(member.key_start, member.value_end)
 
 
-def _appending(body: Body, member: Member, item: bytes) -> _Edit:
-    """One more item, before the bracket that closes an array."""
-    place = member.value_end - 1
-    assert body[member.value_start : member.value_start + 1] == b"[", "an array"
-    empty = first_word(body, member.value_start + 1) == place
-    return _Edit(place, place, (item,) if empty else (b",", item))
+def _appending(body: Body, member: Member, item: bytes) -> Iterator[_Edit]:
+    """One more item, before the bracket that closes an array, or behind a text."""
+    start, end = member.value_start, member.value_end
+    match body[start : start + 1]:
+        case b"[":
+            empty = first_word(body, start + 1) == end - 1
+            yield _Edit(end - 1, end - 1, (item,) if empty else (b",", item))
+        case b'"':
+            yield _Edit(start, start, (_TEXT_ITEM,))
+            yield _Edit(end, end, (b"},", item, b"]"))
+        case other:
+            assert other == b"n", "an array, a text, or null"
+            yield _Edit(start, end, (b"[", item, b"]"))
 
 
 def _insertion(

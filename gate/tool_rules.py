@@ -6,7 +6,7 @@ Read from the request's own bytes in bounded steps: names are decoded, schemas s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,9 +23,9 @@ TOOLS_MAX: Final = 1_024
 TOOL_MEMBERS_MAX: Final = 32  # of one tool, and of its function
 CHOICE_BYTES_MAX: Final = 65_536  # of `tool_choice`
 NAME_BYTES_MAX: Final = 1_024
-_CEILINGS: Final = CEILINGS["/v1/chat/completions"]
+_FLAT: Final = ("function", "custom")  # types of tools that the caller carries out
 _MEMBERS: Final = frozenset(
-    {"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls", *_CEILINGS}
+    {"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
 )
 
 
@@ -58,7 +58,9 @@ class ToolRules(msgspec.Struct, frozen=True):
 
 def read_tool_rules(body: Body, request: ChatRequest) -> ToolRules | None:
     """What `request`, read from `body`, says; None where it says nothing."""
-    found = {member.key: member for member in request.members if member.key in _MEMBERS}
+    ceilings = CEILINGS[request.endpoint]
+    known = _MEMBERS.union(ceilings)
+    found = {member.key: member for member in request.members if member.key in known}
     if not found:
         return None
     named: dict[str, DeclaredTool] = {}
@@ -78,7 +80,7 @@ def read_tool_rules(body: Body, request: ChatRequest) -> ToolRules | None:
         required=_is_required(choice),
         allowed=_allowed(choice),
         parallel=_value(body, found, "parallel_tool_calls") is not False,
-        ceiling=_ceiling(body, found, request.choices),
+        ceiling=_ceiling(body, found, ceilings, request.choices),
     )
 
 
@@ -95,11 +97,18 @@ def _declared(body: Body, member: Member | None) -> Iterator[DeclaredTool | None
     for place, members in enumerate(_elements(body, member)):
         function, custom = members.get("function"), members.get("custom")
         inner = function or custom
-        if inner is None:
-            yield None
-        else:
+        if inner is not None:
             told = _object(body, inner.value_start)
             yield _tool(body, told, place, custom=function is None)
+        else:
+            yield _flat_tool(body, members, place)
+
+
+def _flat_tool(body: Body, members: Mapping[str, Member], place: int) -> DeclaredTool | None:
+    """A tool as the Responses API spells it; None where it is one of the provider's own."""
+    kind = members.get("type")
+    said = None if kind is None else member_value(body, kind, bytes_max=NAME_BYTES_MAX)
+    return _tool(body, members, place, custom=said == "custom") if said in _FLAT else None
 
 
 def _functions(body: Body, member: Member | None) -> Iterator[DeclaredTool | None]:
@@ -154,6 +163,8 @@ def _is_required(choice: object) -> bool:
             return True
         case {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}:
             return True
+        case {"type": "allowed_tools", "mode": "required"}:
+            return True
         case {"type": "allowed_tools"}:
             return False
         case _:
@@ -163,7 +174,10 @@ def _is_required(choice: object) -> bool:
 def _allowed(choice: object) -> frozenset[str] | None:
     """The names that a choice leaves; None: all of them."""
     match choice:
-        case {"type": "allowed_tools", "allowed_tools": {"tools": list(tools)}}:
+        case {"type": "allowed_tools", "allowed_tools": {"tools": list(tools)}} | {
+            "type": "allowed_tools",
+            "tools": list(tools),
+        }:
             names = [_named(tool) for tool in items(tools)]
             told = frozenset(name for name in names if name)
             return told if len(told) == len(tools) else None
@@ -173,16 +187,20 @@ def _allowed(choice: object) -> frozenset[str] | None:
 
 
 def _named(choice: object) -> str | None:
-    """The one tool that a choice names: `{"function": {"name": ...}}`, the same with `custom`, or the legacy `{"name": ...}`."""
+    """The one tool that a choice names: `{"function": {"name": ...}}`, the same with `custom`, or `{"name": ...}` (legacy, and Responses), unless that is a tool of the provider's."""
     match choice:
+        case {"type": str(kind)} if kind not in _FLAT:
+            return None
         case {"function": {"name": name}} | {"custom": {"name": name}} | {"name": name}:
             return string(name) or None
         case _:
             return None
 
 
-def _ceiling(body: Body, found: Mapping[str, Member], choices: int) -> int | None:
+def _ceiling(
+    body: Body, found: Mapping[str, Member], names: Sequence[str], choices: int
+) -> int | None:
     """The smallest ceiling that the caller gives; each of its choices may reach it."""
-    said = [_value(body, found, name) for name in _CEILINGS]
+    said = [_value(body, found, name) for name in names]
     told = [value for value in said if type(value) is int and value > 0]
     return min(told) * choices if told else None

@@ -22,9 +22,10 @@ from gate.filters.repetition import RepetitionFilter
 from gate.filters.structured_output import structured_output
 from gate.filters.tool_calls import tool_calls
 from gate.ingress import ChatRequest
+from gate.ingress_responses import RESPONSES_PATH
 from gate.loose_json import member_value
 from gate.schema_cache import RequestSchemas, SchemaCache
-from gate.splice import Body
+from gate.splice import Body, Member
 from gate.tool_rules import read_tool_rules
 
 __all__ = ["BUILT", "filter_context", "make_filters"]
@@ -33,7 +34,6 @@ NO_TABLES: Final[Mapping[str, FilterConfig]] = types.MappingProxyType({})
 NO_PLUGINS: Final[Mapping[str, FilterFactory]] = types.MappingProxyType({})
 FORMAT_BYTES_MAX: Final = 524_288  # a schema of 256 KiB, however it is written
 MEMBER_BYTES_MAX: Final = 4_096  # of any other member; more is nothing that we know
-ENDPOINT: Final = "/v1/chat/completions"
 _TOOLS: Final = frozenset({"tools", "functions"})
 
 HORIZON_CHARS: Final = 64  # of a service that is asked piece by piece, where its table gives none
@@ -67,20 +67,17 @@ def filter_context(
     schemas: SchemaCache | None = None,
 ) -> FilterContext:
     """What the filters know of a request, under its route's level; `schemas`: the process's. A format too large to be judged by still means that the answer has to be JSON."""
-    found = [member for member in request.members if member.key == "response_format"]
-    asked = member_value(body, found[-1], bytes_max=FORMAT_BYTES_MAX) if found else None
-    if asked is msgspec.UNSET:
-        asked = {"type": "json_schema"}
     members = {member.key: member for member in request.members}
+    ceilings = CEILINGS[request.endpoint]
     values = {
         name: member_value(body, members[name], bytes_max=MEMBER_BYTES_MAX)
-        for name in ("tool_choice", *CEILINGS[ENDPOINT])
+        for name in ("tool_choice", *ceilings)
         if name in members
     }
-    told = [values.get(name) for name in CEILINGS[ENDPOINT]]
+    told = [values.get(name) for name in ceilings]
     return FilterContext(
         request.choices,
-        asked,
+        _format(body, members, request.endpoint),
         structured_output,
         output_policy,
         may_call=not members.keys().isdisjoint(_TOOLS),
@@ -89,6 +86,19 @@ def filter_context(
         tools=read_tool_rules(body, request),
         schemas=RequestSchemas(schemas),
     )
+
+
+def _format(body: Body, members: Mapping[str, Member], endpoint: str) -> object:
+    """The format that a request asks for, as chat spells it: `response_format`, or `format` within `text`."""
+    flat = endpoint == RESPONSES_PATH
+    member = members.get("text" if flat else "response_format")
+    asked = None if member is None else member_value(body, member, bytes_max=FORMAT_BYTES_MAX)
+    if asked is msgspec.UNSET:
+        return {"type": "json_schema"}
+    if not flat:
+        return asked
+    asked = asked.get("format") if isinstance(asked, dict) else None
+    return {**asked, "json_schema": asked} if isinstance(asked, dict) else None
 
 
 def make_filters(

@@ -1,4 +1,4 @@
-"""`output_policy`: under `strict`, an answer for a program is nothing but what was asked for (chat; requests with a `response_format` for JSON, or with tools).
+"""`output_policy`: under `strict`, an answer for a program is nothing but what was asked for (requests with a format for JSON, or with tools).
 
     output_think_tags    think tags in the text, as the step of mending understands them: a pair at the beginning, or a closing one that closes nothing
     output_fenced        JSON was asked for, and the text begins with a code fence

@@ -1,4 +1,4 @@
-"""`structured_output`: an answer to a request with a `response_format` is JSON, and fits its schema (chat).
+"""`structured_output`: an answer to a request with a `response_format` is JSON, and fits its schema.
 
 Judged as a whole, at the end, but for a text that can't become JSON any more: while the filter gates, its attempt is condemned at once. (Where the request brings tools it is not: words
 may stand before a call, and then there is no text to judge.) Per choice one JSON value, with white space around it at most; an object where `json_object` asks for one. A choice that ended with `length` or

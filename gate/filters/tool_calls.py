@@ -1,4 +1,4 @@
-"""`tool_calls`: a call leaves once it is whole and can be carried out as it is (chat); calls that stand in the text are found.
+"""`tool_calls`: a call leaves once it is whole and can be carried out as it is; calls that stand in the text are found.
 
 Mending puts calls together and says when one is whole (`gate.mending_tools`); from its first piece to there nothing passes. Judged in this order: its name, that the arguments are one
 JSON object and fit the tool's schema, what the caller's `tool_choice` and `parallel_tool_calls` allow, its id. Where the request declares no tools (a stored prompt may), or some that

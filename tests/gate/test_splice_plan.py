@@ -176,11 +176,16 @@ def test_an_item_stands_behind_the_others_and_no_byte_of_them_changes(
         (b'{"items":[[]] , "n":1}', b'{"items":[[],{}] , "n":1}'),
         (b'{"items":["]"]}', b'{"items":["]",{}]}'),
         (b'{"items":[1],"items":[]}', b'{"items":[1,{}],"items":[{}]}'),
-        (b'{"n":1}', b'{"n":1}'),
+        (b'{"n":1}', b'{"n":1,"items":[{}]}'),
+        (b'{"items": null ,"n":1}', b'{"items": [{}] ,"n":1}'),
+        (
+            b'{"items": "a \\"]" ,"n":1}',
+            b'{"items": [{"type":"message","role":"user","content":"a \\"]"},{}] ,"n":1}',
+        ),
     ],
 )
 def test_an_item_is_put_before_the_closing_bracket(body: bytes, output: bytes) -> None:
-    """With a comma where another stands before it; in each place of a name that stands twice, and nowhere for one that is not there."""
+    """With a comma where another stands before it; in each place of a name that stands twice. A text becomes the first item, and where there is none the item is all there is."""
     assert appended_to(body, {"items": b"{}"}) == output
 
 
@@ -196,8 +201,8 @@ def test_an_item_and_new_members_go_in_together() -> None:
     assert appended_to(last, {"items": b"{}"}, x=b"3") == b'{"n":1,"items":[ {}],"x":3}'
 
 
-@pytest.mark.parametrize("value", [b"{}", b'"[]"', b"1", b"null"])
-def test_only_an_array_takes_an_item(value: bytes) -> None:
+@pytest.mark.parametrize("value", [b"{}", b"1", b"true"])
+def test_only_a_list_of_items_or_a_text_takes_an_item(value: bytes) -> None:
     """Anything else is a mistake of ours."""
     with pytest.raises(AssertionError, match="an array"):
         appended_to(b'{"items":%b}' % value, {"items": b"1"})
