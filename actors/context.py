@@ -13,15 +13,15 @@ from actors.world import World
 from gate.budget import MemoryBudget, Reservation
 from gate.config import FilterConfig, LimitsConfig, PathKind, Prefill, RouteConfig
 from gate.continuable import Continuable
+from gate.endpoints import ENDPOINTS
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
-from gate.ingress import IngressSnapshot
+from gate.ingress import CHAT_PATH, IngressSnapshot
 from gate.measures import Measures
 from gate.observe import Observation, Probe, What
 from gate.refs import Refs
 from gate.retry_budget import RetryBudget
 from gate.schema_cache import SchemaCache
-from gate.tunnel import CHAT
 
 __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
 
@@ -131,7 +131,7 @@ class Door:
     content_type: bytes
     content_length: int | None
     forwarded: Headers = ()
-    endpoint: str = CHAT
+    endpoint: str = CHAT_PATH
     method: str = "POST"
     query: str = ""
     model: str = ""
@@ -139,7 +139,7 @@ class Door:
     @property
     def relayed(self) -> bool:
         """Whether nothing but a tunnel serves this endpoint, whatever the provider's path is."""
-        return self.endpoint != CHAT or self.method != "POST"
+        return self.endpoint not in ENDPOINTS or self.method != "POST"
 
 
 @dataclass(slots=True, eq=False)

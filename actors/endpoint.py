@@ -1,6 +1,6 @@
 """What an exchange's endpoint, and the path of the attempt, decide: how its answer is read, judged and called.
 
-Chat is driven along either path; every other endpoint is relayed. A path decides how bytes leave, never whether they are watched.
+Chat is driven along either path, Responses along the normalized one; every other endpoint is relayed. A path decides how bytes leave, never whether they are watched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from actors.ports import UpstreamResponse
 from gate.config import PathKind
 from gate.continuable import Continuable, read_continuable
 from gate.dialects import can_continue
+from gate.endpoints import Expected, endpoint_of
 from gate.events import Tunnel
 from gate.filters.builtin import filter_context, make_filters
 from gate.framing_tunnel import relayed_headers
@@ -22,7 +23,7 @@ from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.mending_format import format_mender
 from gate.model_echo import ModelEcho, echo_for
-from gate.reader import AnswerReader, reader_for
+from gate.reader import AnswerReader
 from gate.schema_cache import SchemaCache
 from gate.tunnel import is_watched, tunnel_reader
 
@@ -41,10 +42,11 @@ _NESTED: Final = "/v1/responses"  # where an event names the model inside of its
 
 
 def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
-    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that."""
+    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that; one that no tunnel understands is framed by us."""
     if exchange.door.relayed:
         return "tunnel"
-    return "normalized" if continues else target.path
+    watched = is_watched(exchange.door.endpoint)
+    return target.path if watched and not continues else "normalized"
 
 
 def reader_of(
@@ -67,14 +69,14 @@ def reader_of(
             stream=request.stream,
             may_be_empty=may_be_empty,
         )
-    return reader_for(
-        kind,
+    expected = Expected(
         choices=request.choices,
+        stream=request.stream,
         event_bytes_max=limits.event_bytes_max,
         body_bytes_max=limits.held_bytes_max,
-        stream=request.stream,
         continues=continues,
     )
+    return endpoint_of(door.endpoint).reader(kind, expected)
 
 
 def _echo(door: Door, request: ChatRequest, target: Target) -> ModelEcho | None:
@@ -132,6 +134,7 @@ def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
         opaque=opaque,
+        endpoint=endpoint_of(exchange.door.endpoint),
         make_filters=lambda: make_filters(
             names, context, pool.tables, plugins=pool.plugins, clock=trio.current_time
         ),
@@ -149,4 +152,4 @@ def framing_name(request: ChatRequest, exchange: Exchange | None) -> str:
     """The framing of a response that never began."""
     if exchange is not None and exchange.path == "tunnel":
         return "tunnel_sse" if request.stream else "tunnel_body"
-    return "chat_sse" if request.stream else "chat_json"
+    return f"{endpoint_of(request.endpoint).label}_{'sse' if request.stream else 'json'}"

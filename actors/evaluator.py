@@ -16,6 +16,7 @@ from actors.awaiting import Answers, Desk
 from actors.context import Exchange
 from actors.probe import acting
 from gate.budget import Reservation
+from gate.endpoints import endpoint_of
 from gate.errors import BudgetExceeded
 from gate.events import (
     Batch,
@@ -244,7 +245,12 @@ class _Evaluator:
         facts = judge.facts
         if facts is not None:
             self._note_finishes(end.n, how, facts)
+            # What the sink keeps it has until its last write.
+            self._held.transfer(min(judge.tail.kept_bytes, self._held.size), self._exchange.wire)
             judge.drop()
+        elif self._exchange.snapshot.request.stored and judge.identity is not None:
+            # The provider may keep an answer that nobody will ask for.
+            self._exchange.note(What.ORPHANED, attempt=end.n)
         self._account()
         await self._reports.send(
             Ended(end.n, how, end.target, judge.tail.released, facts, judge.resume)
@@ -317,10 +323,12 @@ class _Evaluator:
             return
         self._started = True
         identity, world = self._judge.identity, self._exchange.world
-        name = identity.id if identity else f"chatcmpl-{self._exchange.refs.exchange}"
+        endpoint = endpoint_of(self._exchange.endpoint)
+        name = identity.id if identity else endpoint.name(self._exchange.refs.exchange)
         created = identity.created if identity and identity.created else world.wall()
-        request = self._exchange.snapshot.request
-        shape = Shape(request.model, request.stream, request.include_usage)
+        snapshot = self._exchange.snapshot
+        request, asked = snapshot.request, endpoint.repeated(snapshot.body, snapshot.request)
+        shape = Shape(request.model, request.stream, request.include_usage, endpoint.path, asked)
         await self._send(Start(n, name, created, shape, self._tunnel))
 
     async def _release(self, n: int, frames: list[Frame]) -> None:

@@ -16,6 +16,7 @@ from actors.context import Door, Ending
 from actors.ports import Caller, Disconnected
 from actors.probe import acting
 from gate.config import LimitsConfig
+from gate.endpoints import ENDPOINTS
 from gate.envelope import refusal
 from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
 from gate.events import Gone, Intake, Ready, Refused
@@ -23,8 +24,8 @@ from gate.ingress import (
     INLINE_BYTES_MAX,
     ChatRequest,
     IngressSnapshot,
-    read_chat_request,
     read_large_request,
+    read_request,
 )
 from gate.ingress_relay import read_relayed_request
 from gate.splice import Body
@@ -174,6 +175,7 @@ def _steps(body: Body, door: Door, depth_max: int) -> Steps[ChatRequest]:
                 body, door.content_type, endpoint=door.endpoint, depth_max=depth_max
             )
         )
+    rules = ENDPOINTS[door.endpoint].rules
     if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX:
-        return read_chat_request(body, depth_max=depth_max)
-    return (yield from read_large_request(body, depth_max=depth_max))
+        return read_request(body, rules, depth_max=depth_max)
+    return (yield from read_large_request(body, rules, depth_max=depth_max))

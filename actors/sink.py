@@ -17,9 +17,10 @@ from actors.evaluator import PIECE_BYTES_MAX
 from actors.ports import Caller, Headers
 from actors.probe import acting
 from gate.commit import Act, Commit, CommitBoundary, Effect
+from gate.endpoints import framing_for
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.events import Ping, Release, Start, Success, Terminal, Wire
-from gate.framing import SSE_HEADERS, Framing, framing_for, sse_error
+from gate.framing import SSE_HEADERS, Framing, sse_error
 from gate.sse import KEEP_ALIVE
 
 __all__ = ["Written", "run", "watch"]

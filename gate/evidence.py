@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gate.events import (
     AudioDelta,
     Frame,
+    OutputItem,
     RawDelta,
     ReasoningDelta,
     RefusalDelta,
@@ -30,9 +31,14 @@ FRAME_OVERHEAD_BYTES: Final = (
 
 
 class EvidenceTail:
-    """The unreleased frames of an exchange. `held_bytes` are raw bytes; `ledger_bytes` add what keeping a frame costs."""
+    """The unreleased frames of an exchange. `held_bytes` are raw bytes; `ledger_bytes` add what keeping a frame costs, and `kept_bytes`.
 
-    def __init__(self) -> None:
+    `keeps`: what the caller's framing keeps of frames that it gets; `kept_bytes` is all of that.
+    """
+
+    def __init__(self, keeps: Callable[[Sequence[Frame]], int] | None = None) -> None:
+        self.kept_bytes = 0
+        self._keeps = keeps
         self.released = 0
         self.held_bytes = 0
         self._frames: deque[Frame] = deque()
@@ -44,7 +50,7 @@ class EvidenceTail:
 
     @property
     def ledger_bytes(self) -> int:
-        return self.held_bytes + FRAME_OVERHEAD_BYTES * len(self._frames)
+        return self.held_bytes + self.kept_bytes + FRAME_OVERHEAD_BYTES * len(self._frames)
 
     def extend(self, frames: Iterable[Frame]) -> None:
         """Adds frames that arrived, in order."""
@@ -58,6 +64,8 @@ class EvidenceTail:
         frames = [self._frames.popleft() for _ in range(position - self.released)]
         self.released = position
         self.held_bytes -= sum(frame.size for frame in frames)
+        if self._keeps is not None:
+            self.kept_bytes += self._keeps(frames)
         return frames
 
     def between(self, start: int, end: int) -> list[Frame]:
@@ -79,7 +87,7 @@ class EvidenceTail:
     def drop(self) -> None:
         """Forgets every frame: the attempt they belong to failed or was condemned."""
         self._frames.clear()
-        self.held_bytes = 0
+        self.held_bytes = self.kept_bytes = 0
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -130,7 +138,7 @@ class Opening:
                 return len(event.text) if self._reasoning else 0
             case RefusalDelta():
                 return len(event.text)
-            case AudioDelta() | RawDelta() | ToolEnd():
+            case AudioDelta() | OutputItem() | RawDelta() | ToolEnd():
                 return self._chars_left
             case _:
                 return 0

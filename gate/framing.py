@@ -14,7 +14,6 @@ import msgspec
 from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
-from gate.framing_tunnel import TunnelBody, TunnelSse
 from gate.loose_json import encoded, integer, tolerant_object
 from gate.splice import apply_edits, members_of
 from gate.sse import DONE
@@ -25,7 +24,6 @@ __all__ = [
     "ChatSse",
     "Framing",
     "Identify",
-    "framing_for",
     "sse_error",
 ]
 
@@ -65,13 +63,6 @@ class Framing(Protocol):
 
     def error(self, error: PublicError) -> bytes | None:
         """The in-stream error of a response that has begun, as its last bytes; None where it can only be broken off."""
-
-
-def framing_for(start: Start) -> Framing:
-    """The framing of a response, chosen once, at its first commit."""
-    if start.tunnel is not None:
-        return TunnelSse(start.tunnel) if start.shape.stream else TunnelBody(start.tunnel)
-    return ChatSse(start) if start.shape.stream else ChatJson(start)
 
 
 def sse_error(error: PublicError) -> bytes:

@@ -13,6 +13,7 @@ import msgspec
 
 from gate.config import HoldConfig
 from gate.continuable import Continuable
+from gate.endpoints import CHAT, Endpoint, Mender
 from gate.events import Complete, Facts, Frame, Identity, Resume
 from gate.evidence import EvidenceTail
 from gate.failure import Failure, FailureKind
@@ -67,9 +68,10 @@ class Judge:
         continuable: Continuable | None = None,
         seam_chars: int = 64,
         opaque: bool = False,
+        endpoint: Endpoint = CHAT,
         make_filters: Callable[[], Sequence[Filter]],
     ) -> None:
-        self.tail = EvidenceTail()
+        self.tail = EvidenceTail(endpoint.kept_bytes if streams else None)
         self.facts: Facts | None = None
         self.resume: Resume | None = None  # after a failure: where another attempt may go on
         self.seam_kind: SeamKind | None = None  # of this attempt, once it is known
@@ -82,7 +84,7 @@ class Judge:
         self._let_go = False  # the cap was reached under over_cap = "release"
         self._held_bytes_max = held_bytes_max
         self._menders = Menders(
-            choices, reasoning_field, ceiling, think_tags, format_mender, opaque
+            choices, reasoning_field, ceiling, think_tags, format_mender, opaque, endpoint
         )
         self._format_mender = format_mender
         self._seam_chars = seam_chars
@@ -90,6 +92,7 @@ class Judge:
         self._kept_text = Transcript(continuable.stops) if continuable is not None else None
         self._shares: list[Share] = []
         self._identity: Identity | None = None
+        self._mender: Mender
         self._begin()
 
     @property
@@ -119,7 +122,8 @@ class Judge:
     def _begin(self, *, going_on: bool = False, tunnel: bool = False) -> None:
         released = self.tail.released
         before = self.resume.text if going_on and self.resume is not None else ""
-        self._mender = self._menders.make(going_on=going_on, before=before, tunnel=tunnel)
+        last = self._mender if going_on else None
+        self._mender = self._menders.make(last=last, before=before, tunnel=tunnel)
         # Nobody goes on with an answer whose bytes are the provider's own.
         self._transcript = None if tunnel else self._kept_text
         self._renew_filters()

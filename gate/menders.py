@@ -1,24 +1,21 @@
-"""Which steps of mending an attempt's frames go through: those of chat, the same over a tunnel's decoded copy, or none."""
+"""Which steps of mending an attempt's frames go through: those of its endpoint, the same over a tunnel's decoded copy, or none."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
+from gate.endpoints import CHAT, Endpoint, Mender
 from gate.events import Facts, Frame
 from gate.mending import ChatMender
 from gate.mending_format import FormatMender, Settled
 from gate.mending_think import ThinkTags
 from gate.mending_tunnel import Observer, TunnelMender
 
-__all__ = ["Mender", "Menders", "settled"]
-
-Mender: TypeAlias = ChatMender | TunnelMender
+__all__ = ["Menders", "settled"]
 
 
 class Menders(msgspec.Struct, frozen=True):
-    """The steps of one exchange, made anew for each attempt. `choices`: how many the caller asked for; `ceiling`: the completion tokens that it allows; `opaque`: nothing here reads its answer."""
+    """The steps of one exchange, made anew for each attempt. `choices`: how many the caller asked for; `ceiling`: the completion tokens that it allows; `opaque`: nothing here reads its answer; `endpoint`: whose steps they are."""
 
     choices: int
     reasoning_field: str
@@ -26,21 +23,19 @@ class Menders(msgspec.Struct, frozen=True):
     think_tags: bool
     format_mender: FormatMender | None
     opaque: bool
+    endpoint: Endpoint = CHAT
 
-    def make(self, *, going_on: bool, before: str, tunnel: bool) -> Mender:
-        """The steps of one attempt. `going_on`: with an answer that begins with the text `before`; `tunnel`: its bytes are relayed."""
+    def make(self, *, last: Mender | None, before: str, tunnel: bool) -> Mender:
+        """The steps of one attempt. `last`: those of the attempt that it goes on from, whose text is `before`; `tunnel`: its bytes are relayed."""
         if self.opaque:
             return TunnelMender(Observer(), choices=0)
         tags = ThinkTags(self.reasoning_field, before=before) if self.think_tags else None
-        mender = ChatMender(
-            choices=self.choices,
-            reasoning_field=self.reasoning_field,
-            roles=frozenset({0}) if going_on else frozenset(),
-            ceiling=self.ceiling,
-            tags=tags,
+        mender = self.endpoint.mender(
+            self.choices, self.reasoning_field, self.ceiling, tags=tags, before=last
         )
         if not tunnel:
             return mender
+        assert isinstance(mender, ChatMender), "only chat is understood in a tunnel"
         copied = self.format_mender is not None
         return TunnelMender(mender, choices=self.choices, keeps_copy=copied)
 

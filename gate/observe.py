@@ -37,6 +37,7 @@ class What(Enum):
     GIVE_UP = "give_up"
     FINISH_UNKNOWN = "finish_unknown"
     FINISH_MISSING = "finish_missing"
+    ORPHANED = "orphaned"
     CRASHED = "crashed"
 
 

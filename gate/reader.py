@@ -1,6 +1,6 @@
 """A provider's answer as bytes -> frames, progress and how it ended. Pure: clocks and sockets are the attempt runner's.
 
-`ChatStreamReader` reads an event stream, `ChatBodyReader` a JSON body; which one follows from the head (`reader_for`), never from what was asked.
+`ChatStreamReader` reads an event stream, `ChatBodyReader` a JSON body; which one follows from the head, never from what was asked (`gate.endpoints`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "Decode",
     "Step",
     "media_type",
-    "reader_for",
 ]
 
 SSE: Final = b"text/event-stream"
@@ -58,29 +57,6 @@ class AnswerReader(Protocol):
 
     def eof(self) -> Step:
         """The body ended in order. The step always has an end."""
-
-
-def reader_for(
-    content_type: bytes,
-    *,
-    choices: int,
-    event_bytes_max: int,
-    body_bytes_max: int,
-    stream: bool,
-    continues: bool = False,
-) -> AnswerReader | None:
-    """The reader for a 2xx answer, or None where such a body is no answer.
-
-    `stream`: whether the caller asked for an event stream; `continues`: the answer has begun at another attempt.
-    """
-    media = media_type(content_type)
-    if media == SSE:
-        return ChatStreamReader(
-            choices=choices, event_bytes_max=event_bytes_max, continues=continues
-        )
-    if media == JSON:
-        return ChatBodyReader(choices=choices, body_bytes_max=body_bytes_max, stream=stream)
-    return None
 
 
 def media_type(content_type: bytes) -> bytes:

@@ -434,7 +434,7 @@ def gateway(
     recovery: RecoveryConfig | None = None,
     limits: LimitsConfig | None = None,
     concurrency: int = 64,
-    capabilities: Iterable[str] = ("tools", "json_schema"),
+    capabilities: Iterable[str] = ("tools", "json_schema", "responses"),
     prefill: Prefill = "none",
     filters: tuple[str, ...] = ("empty",),
     tables: Mapping[str, FilterConfig] | None = None,

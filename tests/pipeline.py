@@ -9,21 +9,22 @@ from typing import Final
 import msgspec
 
 from gate.config import FilterConfig, HoldConfig
+from gate.endpoints import CHAT, Endpoint, Expected, framing_for
 from gate.events import Complete, HowEnded, Shape, Start, Tunnel
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
 from gate.filters.contract import FilterContext
-from gate.framing import Framing, framing_for
+from gate.framing import Framing
 from gate.judging import Judge, Remark
 from gate.mending_format import format_mender
 from gate.model_echo import ModelEcho
-from gate.reader import AnswerReader, ChatBodyReader, ChatStreamReader
+from gate.reader import AnswerReader
 from gate.repair import RepairNote
-from gate.tunnel import CHAT, tunnel_reader
+from gate.tunnel import tunnel_reader
 
 START_ID: Final = "chatcmpl-1"
 LIMIT: Final = 1 << 24
-FILTERS: Final = ("empty", "tool_calls")
+FILTERS: Final = ("empty", "tool_calls", "structured_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class Passed:
     remarks: frozenset[Remark] = frozenset()
 
 
-def start(*, stream: bool = True, usage: bool = True) -> Start:
+def start(*, stream: bool = True, usage: bool = True, endpoint: Endpoint = CHAT) -> Start:
     """The start of a response for a caller that asked for `alias`."""
-    return Start(1, START_ID, 7, Shape(model="alias", stream=stream, include_usage=usage))
+    return Start(1, START_ID, 7, Shape("alias", stream, usage, endpoint.path))
 
 
 def run(
@@ -55,14 +56,12 @@ def run(
     hold: HoldConfig | None = None,
     think_tags: bool = False,
     reasoning_field: str = "reasoning_content",
+    endpoint: Endpoint = CHAT,
 ) -> Passed:
     """One attempt from its first read to its end. `body`: the provider answers with JSON; `context`: what the request says, where it is known; `filters` as in a route's list."""
     known = context or FilterContext(choices)
-    reader = (
-        ChatBodyReader(choices=choices, body_bytes_max=LIMIT, stream=stream)
-        if body
-        else ChatStreamReader(choices=choices, event_bytes_max=LIMIT)
-    )
+    expected = Expected(choices, stream, LIMIT, LIMIT)
+    reader = endpoint.body_reader(expected) if body else endpoint.stream_reader(expected)
     judge = Judge(
         hold or HoldConfig(),
         streams=stream,
@@ -72,16 +71,17 @@ def run(
         ceiling=known.tools.ceiling if known.tools is not None else None,
         think_tags=think_tags,
         format_mender=format_mender(filters, known, reasoning_field),
+        endpoint=endpoint,
         make_filters=lambda: make_filters(filters, known, tables or {}),
     )
-    framing = framing_for(start(stream=stream, usage=usage))
+    framing = framing_for(start(stream=stream, usage=usage, endpoint=endpoint))
     return _through(reader, judge, framing, pieces)
 
 
 def relay(
     pieces: Iterable[bytes],
     *,
-    endpoint: str = CHAT,
+    endpoint: str = CHAT.path,
     content_type: bytes = b"text/event-stream",
     stream: bool = True,
     choices: int = 1,

@@ -31,6 +31,7 @@ from actors.context import Door, Gateway
 from actors.exchange import run_exchange
 from gate.config_active import inactive
 from gate.config_rules import ConfigInvalid
+from gate.endpoints import ENDPOINTS
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.errors import BudgetExceeded
 from gate.observe import OutcomeKind
@@ -45,7 +46,7 @@ from transport.telemetry import FanOut, LogSink, open_log
 
 __all__ = ["App", "app"]
 
-SUPERVISED: Final = frozenset({"/v1/chat/completions"})
+SUPERVISED: Final = frozenset(ENDPOINTS)
 RELAYED_METHODS: Final = ("DELETE", "GET", "POST")
 MODELS: Final = "/v1/models"  # served by us: the aliases
 MODEL_HEADER: Final = b"x-tidegate-model"  # names the alias where the body names no model

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.endpoints import framing_for
 from gate.envelope import refusal
 from gate.events import Facts, Finish, FinishFact, Frame
-from gate.framing import ChatJson, ChatSse, Identify, framing_for
+from gate.framing import ChatJson, ChatSse, Identify
 from gate.sse import SseDecoder
 from tests.assembly import read_stream
 from tests.pipeline import run, start

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from gate.endpoints import framing_for
 from gate.envelope import refusal
 from gate.events import Facts, Frame, Shape, Start, Tunnel
-from gate.framing import framing_for
 from gate.framing_tunnel import TunnelBody, TunnelSse, relayed_headers, tunnelled
 
 KIND = (b"content-type", b"text/event-stream")

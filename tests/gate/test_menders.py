@@ -28,8 +28,8 @@ def text(said: str) -> Frame:
 def test_the_path_decides() -> None:
     """Chat's steps, or the tunnel's over them; what nobody reads goes through the tunnel's alone."""
     for tunnel, kind in ((False, ChatMender), (True, TunnelMender)):
-        assert type(menders().make(going_on=False, before="", tunnel=tunnel)) is kind
-        made = menders(opaque=True).make(going_on=False, before="", tunnel=tunnel)
+        assert type(menders().make(last=None, before="", tunnel=tunnel)) is kind
+        made = menders(opaque=True).make(last=None, before="", tunnel=tunnel)
         assert type(made) is TunnelMender
         (left,) = made.mend([text("x")])
         assert left.data == b"RAW"
@@ -37,11 +37,11 @@ def test_the_path_decides() -> None:
 
 def test_an_attempt_that_goes_on_has_said_its_role_and_its_tags() -> None:
     """Where its beginning spoke of a tag, none is looked for any more."""
-    made = menders(tags=True).make(going_on=True, before="a <think>", tunnel=False)
+    made = menders(tags=True).make(last=ChatMender(), before="a <think>", tunnel=False)
     (left,) = made.mend([text("b</think>")])
     assert left.events == (TextDelta(0, "b</think>"),)
     assert b"role" not in left.data
-    fresh = menders(tags=True).make(going_on=False, before="", tunnel=False)
+    fresh = menders(tags=True).make(last=None, before="", tunnel=False)
     (left,) = fresh.mend([text("b</think>")])
     assert left.events == (TextDelta(0, "b"),)
     assert b"role" in left.data
@@ -50,7 +50,7 @@ def test_an_attempt_that_goes_on_has_said_its_role_and_its_tags() -> None:
 def test_the_last_step_sees_the_mended_text_on_either_path() -> None:
     """In a tunnel it is the copy's."""
     for tunnel in (False, True):
-        made = menders().make(going_on=False, before="", tunnel=tunnel)
+        made = menders().make(last=None, before="", tunnel=tunnel)
         frames = made.mend([text("```"), text("1"), text("```")])
         rest, facts = made.finish(Complete())
         result = settled(made, FORMAT, frames + rest, facts)

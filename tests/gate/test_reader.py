@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.endpoints import CHAT, Expected
 from gate.events import (
     Complete,
     Event,
@@ -23,7 +24,7 @@ from gate.events import (
     UsageReport,
 )
 from gate.failure import Failure, FailureKind
-from gate.reader import AnswerReader, ChatBodyReader, ChatStreamReader, Step, reader_for
+from gate.reader import AnswerReader, ChatBodyReader, ChatStreamReader, Step
 
 ROLE = b'data: {"id":"c1","created":5,"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
 TEXT = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
@@ -83,7 +84,7 @@ def message(content: object = "hi", finish: object = "stop", **rest: object) -> 
 def test_the_head_decides_and_not_what_was_asked(content_type: bytes, kind: type) -> None:
     """HTML, or no type at all, is no answer."""
     for stream in (True, False):
-        reader = reader_for(content_type, choices=1, event_bytes_max=9, body_bytes_max=9, stream=stream)  # fmt: skip
+        reader = CHAT.reader(content_type, Expected(1, stream, 9, 9))  # fmt: skip
         assert type(reader) is kind
 
 
@@ -104,7 +105,7 @@ def test_a_stream_that_goes_on_may_have_nothing_to_add(
 ) -> None:
     """Its answer has begun at another attempt; by default it has not."""
     for continues, expected in ((True, end), (False, alone)):
-        reader = reader_for(b"text/event-stream", choices=1, event_bytes_max=1 << 16, body_bytes_max=9, stream=True, continues=continues)  # fmt: skip
+        reader = CHAT.reader(b"text/event-stream", Expected(1, True, 1 << 16, 9, continues))  # fmt: skip
         assert reader is not None
         assert (reader.feed(data).end or reader.eof().end) == expected
     assert end_of(data) == alone
