@@ -1,6 +1,6 @@
 """The scriptable loopback provider: a fake LLM server on sockets, with every fault on demand.
 
-It speaks enough of OpenAI's API for any client: ``POST /v1/chat/completions``,
+It speaks enough of OpenAI's API for any client: ``POST /v1/chat/completions``, ``POST /v1/responses``,
 ``GET /v1/models`` and ``GET /healthz``; anything else is a 404. What is answered is decided
 without I/O: from the model name by `ops.provider_answers`, or from a script file by
 `ops.provider_script`, which then answers every POST.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +22,9 @@ import msgspec
 import trio
 
 from ops.provider_answers import Fault, answer_steps, behaviour_of, error_steps, json_steps
-from ops.provider_chat import CREATED, InvalidChat, read_chat
+from ops.provider_chat import CREATED, Chat, InvalidChat, read_chat
 from ops.provider_connection import ClosedEarly, Connection, RecordedRequest, Stats
+from ops.provider_responses import read_responses
 from ops.provider_script import Script, ScriptError, Step, load_script
 
 CONNECTIONS_MAX: Final = 1_000
@@ -148,7 +149,9 @@ class _Desk:
             return attempts[min(self._serial, len(attempts)) - 1].play_list()
         match request.method, request.target.partition("?")[0]:
             case "POST", "/v1/chat/completions":
-                return self._chat(request.body)
+                return self._answer(request.body, lambda body, n: read_chat(body, serial=n))
+            case "POST", "/v1/responses":
+                return self._answer(request.body, lambda body, n: read_responses(body, serial=n))
             case "GET", "/v1/models":
                 return json_steps(200, _models())
             case "GET", "/healthz":
@@ -156,10 +159,10 @@ class _Desk:
             case _:
                 return error_steps(404, "not_found", "There is no such route.")
 
-    def _chat(self, body: bytes) -> Iterator[Step]:
+    def _answer(self, body: bytes, read: Callable[[bytes, int], Chat]) -> Iterator[Step]:
         self._serial += 1
         try:
-            chat = read_chat(body, serial=self._serial)
+            chat = read(body, self._serial)
         except InvalidChat as error:
             return error_steps(400, "invalid_body", str(error))
         behaviour = behaviour_of(chat.model)

@@ -6,7 +6,7 @@ it), and after the first `N` requests for that name the answers are healthy. Any
 healthy. A refused connection has no model name: use a port on which nobody listens.
 
 Every answer is a function of the request, so that a test can compute what it should receive.
-The wire format is that of OpenAI's chat completions.
+The wire format is that of OpenAI's chat completions, or of its Responses API.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import cycle, islice, zip_longest
+from itertools import cycle, islice
 from types import MappingProxyType
 from typing import Final
 
@@ -33,7 +33,6 @@ HTML: Final = b"<!doctype html><title>Gateway</title><p>The upstream is being re
 THOUGHTS: Final = "First the level, then the wind; the answer follows from both."
 REFUSAL: Final = "I will not answer that."
 LOOPED: Final = " " + SENTENCES[0]
-DONE: Final = b"data: [DONE]\n\n"
 
 
 class Fault(Enum):
@@ -174,10 +173,6 @@ def _engine_failed() -> bytes:
     return error_body(500, "engine_failed", "The engine has failed.")
 
 
-def _error_event() -> bytes:
-    return b"data: " + _engine_failed() + b"\n\n"
-
-
 def _html(_: Chat) -> Iterator[Step]:
     yield Head(200, (*_typed("text/html; charset=utf-8"), ("content-length", str(len(HTML)))))
     yield Write(HTML)
@@ -192,8 +187,8 @@ def _error_first(chat: Chat) -> Iterator[Step]:
         yield from _error_object(chat)
         return
     yield Head(200, _typed("text/event-stream"))
-    yield Write(_error_event())
-    yield Write(DONE)
+    for each in chat.failure(_engine_failed()):
+        yield Write(each)
 
 
 def _nothing(chat: Chat) -> Iterator[Step]:
@@ -265,28 +260,26 @@ def _stream(chat: Chat, behaviour: Behaviour, pace: Pace) -> Iterator[Step]:
     """Head, roles, deltas, finishes, usage, `[DONE]`; or as far as the fault lets it come."""
     fault = behaviour.fault
     yield Head(200, (*_typed("text/event-stream"), ("cache-control", "no-cache")))
-    for choice in range(chat.n):
-        yield Write(chat.chunk(choice, {"role": "assistant", "content": ""}))
+    for opening in chat.opening(chat.n):
+        yield Write(opening)
     said = [_say(chat, behaviour, choice) for choice in range(chat.n)]
     yield from _deltas(chat, said, behaviour, pace)
     if fault in _BREAKS:
         yield _BREAKS[fault]
         return
-    if fault is Fault.LATE_ERROR:
-        yield Write(_error_event())
-        yield Write(DONE)
-        return
-    for choice, each in enumerate(said):
-        yield Write(chat.chunk(choice, {}, finish=each.finish))
-    if chat.include_usage:
-        yield Write(chat.usage_chunk(said))
-    if fault is not Fault.NO_DONE:
-        yield Write(DONE)
+    late = fault is Fault.LATE_ERROR
+    ending = (
+        chat.failure(_engine_failed())
+        if late
+        else chat.ending(said, mark=fault is not Fault.NO_DONE)
+    )
+    for each in ending:
+        yield Write(each)
 
 
 def _deltas(chat: Chat, said: Sequence[Said], behaviour: Behaviour, pace: Pace) -> Iterator[Step]:
     """One delta of each choice in turn; those before the fault, where one stops the answer."""
-    turns = list(zip_longest(*(each.deltas() for each in said)))
+    turns = chat.turns(said)
     fault = behaviour.fault
     stop = 0 if fault is Fault.ROLE_THEN_SILENCE else behaviour.deltas
     if fault is Fault.MALFORMED:
@@ -297,11 +290,8 @@ def _deltas(chat: Chat, said: Sequence[Said], behaviour: Behaviour, pace: Pace) 
         silence = _silence_ms(fault, pace, ordinal)
         if silence:
             yield Sleep(silence)
-        for choice, delta in enumerate(turn):
-            if delta is None:
-                continue
-            data = chat.chunk(choice, delta)
-            broken = fault is Fault.MALFORMED and ordinal == stop
+        broken = fault is Fault.MALFORMED and ordinal == stop
+        for data in turn:
             yield Write(_broken(data) if broken else data)
 
 

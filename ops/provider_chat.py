@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Annotated, Final
 
@@ -34,6 +35,8 @@ SENTENCES: Final = (
     "What the channel carries out at dusk it brings back by morning.",
 )
 SENTENCES_SAID: Final = 3
+
+DONE: Final = b"data: [DONE]\n\n"
 
 Delta = Mapping[str, object]
 _SAMPLES: Final[Mapping[str, object]] = MappingProxyType(
@@ -144,6 +147,31 @@ class Chat(Struct, frozen=True, kw_only=True):
         """A call of the first declared tool, with arguments that suit its schema."""
         arguments = _sample_text(self.tool.parameters)
         return Call(f"call_{self.serial:08d}_{choice}", self.tool.name, arguments)
+
+    def opening(self, choices: int) -> list[bytes]:
+        """The events that come before any delta."""
+        return [
+            self.chunk(choice, {"role": "assistant", "content": ""}) for choice in range(choices)
+        ]
+
+    def turns(self, said: Sequence[Said]) -> list[list[bytes]]:
+        """The deltas, one of each choice in turn."""
+        turns = zip_longest(*(each.deltas() for each in said))
+        return [
+            [self.chunk(choice, delta) for choice, delta in enumerate(turn) if delta is not None]
+            for turn in turns
+        ]
+
+    def ending(self, said: Sequence[Said], *, mark: bool) -> list[bytes]:
+        """The events that come behind the deltas; `mark`: with the `[DONE]` that ends a stream."""
+        events = [self.chunk(choice, {}, finish=each.finish) for choice, each in enumerate(said)]
+        if self.include_usage:
+            events.append(self.usage_chunk(said))
+        return [*events, DONE] if mark else events
+
+    def failure(self, body: bytes) -> list[bytes]:
+        """The end of a stream with an error in it; `body` is its envelope."""
+        return [b"data: " + body + b"\n\n", DONE]
 
     def chunk(self, choice: int, delta: Delta, *, finish: str | None = None) -> bytes:
         """One event of the stream."""

@@ -12,13 +12,12 @@ import pytest
 
 from ops.provider_answers import (
     DELTAS_MAX,
-    DONE,
     Behaviour,
     Fault,
     answer_steps,
     behaviour_of,
 )
-from ops.provider_chat import Chat
+from ops.provider_chat import DONE, Chat
 from ops.provider_script import Ending, Head, Pace, Sleep, Step, Write
 
 AT_ONCE = Pace(chunk_ms=0, slow_ms=0)
