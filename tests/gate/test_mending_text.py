@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gate.events import Frame, Identity, ReasoningDelta, RefusalDelta, TextDelta
+from gate.events import Frame, Identity, Place, ReasoningDelta, RefusalDelta, TextDelta
 from gate.mending_text import text_by_choice, with_words
 from gate.openai import decode_object
 
@@ -89,3 +89,26 @@ def test_text_is_read_choice_by_choice() -> None:
     )
     assert text_by_choice(frame) == {1: "ac", 0: "b"}
     assert text_by_choice(frame, ReasoningDelta) == {1: "z"}
+
+
+def test_a_responses_event_has_one_delta() -> None:
+    """Its own words are in it, those of the other kind only among its events; without any it goes."""
+    for kind, own, other in (
+        ("response.output_text.delta", TextDelta, ReasoningDelta),
+        ("response.reasoning_text.delta", ReasoningDelta, TextDelta),
+    ):
+        place = Place(kind, 0, 0)
+        data = json.dumps({"type": kind, "delta": "ab", "x": 1}).encode()
+        frame = Frame(data, (place, own(0, "ab")), 9)
+        made = with_words(frame, {0: ("t", "u")}, "reasoning_content")
+        assert made is not None
+        value = json.loads(made.data)
+        assert value == {"type": kind, "delta": "u" if own is TextDelta else "t", "x": 1}
+        assert made.events == (place, ReasoningDelta(0, "t"), TextDelta(0, "u"))
+        moved = with_words(
+            frame, {0: ("", "u") if own is ReasoningDelta else ("t", "")}, "reasoning"
+        )
+        assert moved is not None
+        assert json.loads(moved.data)["delta"] == ""
+        assert isinstance(moved.events[1], other)
+        assert with_words(frame, {0: ("", "")}, "reasoning_content") is None

@@ -15,6 +15,7 @@ from gate.events import (
     Event,
     Frame,
     Mend,
+    Place,
     ReasoningDelta,
     RefusalDelta,
     RoleDelta,
@@ -438,3 +439,21 @@ def test_a_text_that_goes_on_is_joined_as_it_is(
     kind, frames = seamed(prefix, said(*pieces(more, cuts)), seam_chars=seam_chars)
     assert kind is JOINED
     assert prefix + contents(frames) == prefix + more
+
+
+def test_a_responses_event_is_cut_in_its_own_delta() -> None:
+    """Its other members and its place stay; one that has nothing left of its text stays for its place."""
+    events = [
+        Frame(
+            json.dumps({"type": "response.output_text.delta", "delta": text, "x": 1}).encode(),
+            (Place("response.output_text.delta", 3, 0), TextDelta(0, text)),
+            9,
+        )
+        for text in ("quick ", "brown fox", " jumps")
+    ]
+    kind, out = seamed("The quick brown fox", events)
+    assert kind is OVERLAP
+    told = [json.loads(each.data) for each in out]
+    assert [value["delta"] for value in told] == ["", "", " jumps"]
+    assert all(value["x"] == 1 for value in told)
+    assert all(isinstance(each.events[-1], Place) or each is events[2] for each in out)
