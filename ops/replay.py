@@ -1,0 +1,222 @@
+"""Replay: a recorded exchange once more through the same actors, on a virtual clock, with everything that it was told fed to it from the trace.
+
+*Verify* runs it under the configuration of its header: the response's bytes and every decision have to be the same again, over any schedule. *What if* runs it under
+another one, as far as the recording tells.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import trio
+import trio.testing
+
+from actors.context import Door, Gateway, OpenExchanges, Pool
+from actors.exchange import run_exchange
+from actors.recording import ended, recorded
+from actors.tape import Tape
+from gate.budget import MemoryBudget
+from gate.config import GatewayConfig
+from gate.config_check import decode_config
+from gate.observe import Observation
+from gate.trace import (
+    Attempt,
+    Decision,
+    Record,
+    Release,
+    Request,
+    ResponseHead,
+    Term,
+    Trace,
+    digest_of,
+)
+from ops.replay_ports import (
+    Horizon,
+    ReplayCaller,
+    ReplayDispatch,
+    ReplayFilters,
+    ReplayHealth,
+    ReplayProvider,
+    ReplayRetries,
+    replay_world,
+)
+from ops.replay_script import Script, plain
+from transport.runtime import Upstream, make_pools
+
+__all__ = ["Replayed", "differences", "replay"]
+
+TEXT_SHOWN: Final = 60  # bytes of the output around a difference
+RECORDS_MAX: Final = 1_000_000  # a replay takes down all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay came to: its own records and the response's body. `horizon`: where the recording could tell no more; empty: nowhere."""
+
+    records: Sequence[Record]
+    body: bytes
+    horizon: str = ""
+    crashes: tuple[str, ...] = ()
+
+
+def replay(trace: Trace, config: GatewayConfig | None = None) -> Replayed:
+    """Runs `trace` once, under its own configuration or another. Raises `ConfigInvalid` where its own is none any more."""
+    if config is None:
+        config = decode_config(trace.header.config)
+    return trio.run(_run, trace, config, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _run(trace: Trace, config: GatewayConfig) -> Replayed:
+    script, horizon = Script(trace), Horizon()
+    crashes: list[str] = []
+    gateway = _gateway(script, config, horizon, crashes)
+    caller = ReplayCaller(script)
+    tape = Tape(
+        trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
+    )
+    door = _door(trace)
+    taped_caller, taped_gateway = recorded(door, caller, gateway, tape)
+    with horizon.scope:
+        async with trio.open_nursery() as nursery:
+            if script.shutdown_at is not None:
+                nursery.start_soon(_shut_down, gateway, script.shutdown_at)
+            outcome = await run_exchange(door, taped_caller, taped_gateway)
+            ended(outcome, tape)
+            nursery.cancel_scope.cancel()
+    return Replayed(tape.records, bytes(caller.body), horizon.reached, tuple(crashes))
+
+
+async def _shut_down(gateway: Gateway, at: float) -> None:
+    await trio.sleep_until(at)
+    gateway.open.shut_down()
+
+
+def _door(trace: Trace) -> Door:
+    request = next(each for each in trace.records if isinstance(each, Request))
+    return Door(
+        exchange=trace.header.trace_id,
+        models=None if request.models is None else frozenset(request.models),
+        content_type=request.content_type.encode("latin-1"),
+        content_length=request.content_length,
+        forwarded=[
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in request.forwarded
+        ],  # fmt: skip
+    )
+
+
+def _gateway(
+    script: Script, config: GatewayConfig, horizon: Horizon, crashes: list[str]
+) -> Gateway:
+    provider = ReplayProvider(script, horizon)
+    upstreams = {
+        each.name: Upstream(each, provider, ReplayHealth(each.name, script))
+        for each in config.providers
+    }
+    awaiting = {
+        name: ReplayFilters(name, script, horizon)
+        for name, table in config.filters.items()
+        if table.kind == "webhook"
+    }
+    pools: Mapping[str, Pool] = {
+        alias: replace(pool, retries=ReplayRetries(script))
+        for alias, pool in make_pools(config, upstreams, awaiting).items()
+    }
+    return Gateway(
+        pools=pools,
+        limits=config.limits,
+        caller_write_seconds=config.server.caller_write_seconds,
+        dispatch=ReplayDispatch(script, upstreams),
+        budget=MemoryBudget("process", config.limits.process_bytes_max),
+        world=replay_world(script),
+        probe=_ignore,
+        crashed=lambda exchange, error: crashes.append(type(error).__name__),
+        open=OpenExchanges(),
+    )
+
+
+def _ignore(observation: Observation) -> None:
+    """The tape has it already."""
+
+
+# ---- verify -------------------------------------------------------------------------------------
+
+
+def differences(trace: Trace, replayed: Replayed) -> list[str]:
+    """What the replay did otherwise than the recording, in lines for a person; empty where both are one."""
+    if replayed.horizon:
+        return [f"the replay went its own way: {replayed.horizon}"]
+    found = [f"the replay crashed: {each}" for each in replayed.crashes]
+    found += _sequence("attempt", _attempts(trace.records), _attempts(replayed.records))
+    found += _decisions(trace.records, replayed.records)
+    found += _sequence("head", _heads(trace.records), _heads(replayed.records))
+    found += _output(trace, replayed.body)
+    found += _terminal(_term(trace.records), _term(replayed.records))
+    return found
+
+
+def _sequence(what: str, before: Sequence[object], after: Sequence[object]) -> Iterator[str]:
+    for number, (was, now) in enumerate(zip(before, after, strict=False), start=1):
+        if was != now:
+            yield f"{what} {number}: recorded {was}, replayed {now}"
+    if len(before) != len(after):
+        yield f"{what}s: recorded {len(before)}, replayed {len(after)}"
+
+
+def _attempts(records: Sequence[Record]) -> list[tuple[str, int, str]]:
+    return [
+        (each.provider, each.size, each.sha.hex()) for each in records if isinstance(each, Attempt)
+    ]
+
+
+def _heads(records: Sequence[Record]) -> list[tuple[int, object]]:
+    return [(each.status, each.headers) for each in records if isinstance(each, ResponseHead)]
+
+
+def _decisions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Decisions of one exchange are compared as a bag: two actors may be heard in either order."""
+    was, now = Counter(map(_said, _all(before))), Counter(map(_said, _all(after)))
+    for said in (was - now).elements():
+        yield f"decision only in the recording: {said}"
+    for said in (now - was).elements():
+        yield f"decision only in the replay: {said}"
+
+
+def _all(records: Sequence[Record]) -> Iterator[Decision]:
+    return (each for each in records if isinstance(each, Decision))
+
+
+def _said(decision: Decision) -> str:
+    parts: dict[str, Any] = msgspec.structs.asdict(decision)
+    return " ".join(f"{name}={value}" for name, value in parts.items() if value and name != "t")
+
+
+def _output(trace: Trace, body: bytes) -> Iterator[str]:
+    """The first release that has other bytes."""
+    before = 0
+    for each in trace.records:
+        if isinstance(each, Release):
+            if len(body) < each.off or digest_of([body[: each.off]], trace.header.salt) != each.sha:
+                there = body[max(0, before - TEXT_SHOWN) : before + TEXT_SHOWN]
+                yield f"output: bytes {before}..{each.off} differ; the replay has {len(body)} bytes, there: {there!r}"
+                return
+            before = each.off
+
+
+def _term(records: Sequence[Record]) -> Term | None:
+    return next((each for each in records if isinstance(each, Term)), None)
+
+
+def _terminal(was: Term | None, now: Term | None) -> Iterator[str]:
+    if was is None or now is None:
+        if was is not now:
+            yield f"terminal: recorded {was}, replayed {now}"
+        return
+    for name in ("kind", "code", "status", "attempts", "framing", "size", "sha"):
+        before, after = getattr(was, name), getattr(now, name)
+        if before != after:
+            shown = (before.hex(), after.hex()) if name == "sha" else (before, after)
+            yield f"terminal: {name} was {shown[0]!r}, is {shown[1]!r}"

@@ -1,0 +1,293 @@
+"""The ports of a replay: provider, caller, filters that await and the process, all of them speaking from one script.
+
+Where the run asks for what the recording can't tell (an attempt with another body, more of an answer than was read), it has reached its horizon: what would have come is not known,
+and nothing is made up. `Horizon` says where, and the run is cancelled there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import trio
+
+from actors.dispatch import Dispatch, Place
+from actors.ports import (
+    AwaitingFilter,
+    BodyPart,
+    Disconnected,
+    FilterUnavailable,
+    Headers,
+    UpstreamFailed,
+    UpstreamRequest,
+)
+from actors.world import World
+from gate.errors import UpstreamFault
+from gate.filters.awaited import Question
+from gate.filters.contract import Passed, Verdict, Violated
+from gate.health import ProviderHealth
+from gate.retry_budget import RetryBudget
+from gate.sse import KEEP_ALIVE
+from gate.trace import Answered, digest_of
+from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, due, plain
+
+__all__ = [
+    "Horizon",
+    "ReplayCaller",
+    "ReplayDispatch",
+    "ReplayFilters",
+    "ReplayHealth",
+    "ReplayProvider",
+    "ReplayRetries",
+    "replay_world",
+]
+
+LEFT_SECONDS: Final = 1.0  # the replay's own clocks may run out so much later than the recording's
+
+
+class Horizon:
+    """How far the recording tells. `reached`: where the run went beyond it, in words; empty: it did not."""
+
+    def __init__(self) -> None:
+        self.reached = ""
+        self.scope = trio.CancelScope()
+
+    async def reach(self, where: str) -> None:
+        """Ends the run; does not return."""
+        self.reached = self.reached or where
+        self.scope.cancel()
+        await trio.sleep_forever()
+
+
+class ReplayProvider:
+    """One provider. An attempt is answered as the recorded one was that had the same body, as long after its beginning as then."""
+
+    def __init__(self, script: Script, horizon: Horizon) -> None:
+        self._script = script
+        self._horizon = horizon
+
+    @asynccontextmanager
+    async def attempt(
+        self, request: UpstreamRequest, *, on_connected: Callable[[], None]
+    ) -> AsyncIterator[_Response]:
+        digest = digest_of(request.body, self._script.trace.header.salt)
+        found = self._script.attempt(digest)
+        if found is None:
+            await self._horizon.reach("it asks for an attempt that the recording does not have")
+            raise AssertionError("cancelled")
+        response = _Response(found, self._horizon)
+        while not response.status:
+            if (await response.step()).event == "connected":
+                on_connected()
+        yield response
+
+
+class _Response:
+    """One recorded attempt, step by step."""
+
+    def __init__(self, attempt: AttemptScript, horizon: Horizon) -> None:
+        self.status = 0
+        self.headers: Headers = ()
+        self._horizon = horizon
+        self._n = attempt.n
+        self._steps = list(reversed(attempt.steps))
+        ahead = trio.current_time() - attempt.at
+        self._shift = ahead if abs(ahead) > SLACK_SECONDS else 0.0
+
+    async def read(self) -> bytes:
+        return (await self.step()).data
+
+    async def step(self) -> Step:
+        """The next thing that happened, when it is due. Raises `UpstreamFailed`."""
+        if not self._steps:
+            # After the end of the body every read says so again.
+            await trio.lowlevel.checkpoint()
+            return Step("eof", 0.0)
+        step = self._steps.pop()
+        at = step.at + self._shift
+        if step.event == "left":
+            await trio.sleep_until(at + LEFT_SECONDS)
+            await self._horizon.reach(f"it reads on where attempt {self._n} was left")
+        if step.event == "read":
+            at = due(at, step.took, trio.current_time())
+        await trio.sleep_until(at)
+        if step.event == "fault":
+            raise UpstreamFailed(UpstreamFault[step.fault])
+        if step.event == "head":
+            self.status = step.status
+            self.headers = plain(step.headers)
+        return step
+
+
+class ReplayCaller:
+    """The caller: its body comes, and it leaves, when it did; a write takes as long as the recorded one of those bytes."""
+
+    def __init__(self, script: Script) -> None:
+        self.body = bytearray()
+        self._parts = list(reversed(script.parts))
+        self._gone_at = script.gone_at
+        self._blocked = script.blocked
+        self._ended = trio.Event()
+
+    async def receive(self) -> BodyPart | Disconnected:
+        if self._parts:
+            at, part = self._parts.pop()
+            await trio.sleep_until(at)
+            return BodyPart(part.b, part.last)
+        with trio.CancelScope(deadline=float("inf") if self._gone_at is None else self._gone_at):
+            await self._ended.wait()
+        return Disconnected()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def write(self, data: bytes) -> None:
+        await self._take(b"" if data == KEEP_ALIVE else data)
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._take(data)
+        self._ended.set()
+
+    async def _take(self, data: bytes) -> None:
+        self.body += data
+        await trio.lowlevel.checkpoint()
+        while self._blocked and self._blocked[0].offset <= len(self.body):
+            blocked = self._blocked.popleft()
+            await trio.sleep_until(due(blocked.at, blocked.took, trio.current_time()))
+
+
+class ReplayFilters:
+    """A filter that awaits: what it said is an input, so it says it again, and of the same frames only."""
+
+    def __init__(self, name: str, script: Script, horizon: Horizon) -> None:
+        self._name = name
+        self._script = script
+        self._horizon = horizon
+
+    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+        return _ReplayFilter(self._name, attempt, self._script, self._horizon)
+
+
+class _ReplayFilter:
+    def __init__(self, name: str, attempt: int, script: Script, horizon: Horizon) -> None:
+        self._name = name
+        self._attempt = attempt
+        self._script = script
+        self._horizon = horizon
+
+    async def judge(self, question: Question) -> Verdict:
+        began = trio.current_time()
+        said = self._script.answer(self._attempt, self._name)
+        if said is None or not _asked_alike(said[1], question):
+            await self._horizon.reach(f"it asks {self._name} about other frames")
+            raise AssertionError("cancelled")
+        at, answer = said
+        took = answer.us / 1e6
+        if answer.fault is None and answer.passed is None and answer.violated is None:
+            await trio.sleep_until(due(at, took, began) + LEFT_SECONDS)
+            await self._horizon.reach(f"it waits for {self._name} longer than was waited for")
+        await trio.sleep_until(due(at, took, began))
+        if answer.fault is not None:
+            raise FilterUnavailable(answer.fault)
+        if answer.violated is not None:
+            return msgspec.convert(answer.violated, Violated)
+        assert answer.passed is not None, "an answer says something"
+        return Passed(answer.passed)
+
+
+def _asked_alike(answer: Answered, question: Question) -> bool:
+    window = (answer.start, answer.end, answer.last)
+    return window == (question.start, question.end, question.facts is not None)
+
+
+# ---- the process --------------------------------------------------------------------------------
+
+
+def replay_world(script: Script) -> World:
+    """Wall time and draws as they were told; an id is never asked for, because the door gave it."""
+    header = script.trace.header
+
+    def wall() -> int:
+        told = script.fact("wall")
+        return int(told[1].value or 0) if told else header.wall
+
+    def draw() -> float:
+        told = script.fact("draw")
+        return float(told[1].value or 0.0) if told else 0.5
+
+    return World(wall=wall, new_id=lambda: header.trace_id, draw=draw)
+
+
+class ReplayHealth(ProviderHealth):
+    """A provider's health as the exchange was told of it; what other exchanges did to it is in there. Beyond the recording it is well."""
+
+    def __init__(self, name: str, script: Script) -> None:
+        super().__init__(failures=1_000_000, open_seconds=1.0)
+        self._name = name
+        self._script = script
+
+    def wait_seconds(self, now: float) -> float:
+        told = self._script.fact("wait", self._name)
+        return float(told[1].value or 0.0) if told else 0.0
+
+
+class ReplayRetries(RetryBudget):
+    """The retry budget as the exchange was told of it; beyond the recording there is some."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(share=1.0, floor=100.0, now=0.0)
+        self._script = script
+
+    def left(self, now: float) -> bool:
+        told = self._script.fact("retries")
+        return bool(told[1].value) if told else True
+
+
+class ReplayDispatch(Dispatch):
+    """Places as the exchange got them, after the waits that it had; beyond the recording there is room."""
+
+    def __init__(self, script: Script, names: Iterable[str]) -> None:
+        super().__init__(
+            exchanges_max=1,
+            queue_max=0,
+            queue_seconds_max=0.0,
+            concurrency=dict.fromkeys(names, 1),
+        )
+        self._script = script
+
+    @property
+    def drain_ends(self) -> float:
+        told = self._script.standing("drain_ends", trio.current_time())
+        return float("inf") if told is None else float(told.value or 0.0) / 1e6
+
+    @drain_ends.setter
+    def drain_ends(self, value: float) -> None:
+        """The recording says when; nobody else does."""
+
+    async def admit(self, place: Place) -> str | None:
+        told = self._script.fact("admit")
+        if told is not None:
+            await _as_long_as(told[0], told[1].us)
+            if told[1].value is not None:
+                return str(told[1].value)
+        return await super().admit(place)
+
+    @asynccontextmanager
+    async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:
+        told = self._script.fact("slot")
+        if told is not None:
+            await _as_long_as(told[0], told[1].us)
+            if told[1].value is None:
+                yield None
+                return
+            names = [str(told[1].value)] if told[1].value in names else names
+        async with super().slot(names, place) as name:
+            yield name
+
+
+async def _as_long_as(at: float, us: int) -> None:
+    """Waits as the recording did; what did not wait then has no checkpoint now."""
+    if us:
+        await trio.sleep_until(due(at, us / 1e6, trio.current_time()))
