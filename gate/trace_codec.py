@@ -34,7 +34,7 @@ from gate.trace import (
     Upstream,
 )
 
-__all__ = ["TraceInvalid", "decode", "encode_binary", "encode_json", "sealed", "traces"]
+__all__ = ["TraceInvalid", "count", "decode", "encode_binary", "encode_json", "sealed", "traces"]
 
 RECORD_BYTES_MAX: Final = 4_194_304  # one frame; far above what a record of ours may hold
 PIECE_BYTES_MAX: Final = 65_536  # of content in one record; more is split
@@ -59,6 +59,8 @@ _KINDS: Final[Mapping[str, type[Any]]] = {
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _DIGESTS: Final = frozenset({"sha", "salt"})
+_JSON_END: Final = b'{"k":"end"'
+_BINARY_END: Final = bytes([14])  # the tag of `End`
 _BINARY: Final = msgspec.msgpack.Encoder()
 _RECORD: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
 
@@ -137,6 +139,18 @@ def traces(records: Iterable[Record]) -> Iterator[Trace]:
             kept = []
     if kept:
         raise TraceInvalid("the last trace has no end")
+
+
+def count(data: bytes) -> int:
+    """How many traces end in a file, without decoding it; what is no trace counts for nothing."""
+    if data[:1] == b"{":
+        return data.count(_JSON_END)
+    found, at = 0, 0
+    while at < len(data):
+        start = at + _LENGTH_BYTES
+        at = start + int.from_bytes(data[at:start], "big")
+        found += data[start + 1 : start + 2] == _BINARY_END  # behind the byte of the array
+    return found
 
 
 def _checked(records: Sequence[Record], end: End) -> Trace:

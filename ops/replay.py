@@ -102,9 +102,7 @@ def _door(trace: Trace) -> Door:
         models=None if request.models is None else frozenset(request.models),
         content_type=request.content_type.encode("latin-1"),
         content_length=request.content_length,
-        forwarded=[
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in request.forwarded
-        ],  # fmt: skip
+        forwarded=plain(request.forwarded),
     )
 
 

@@ -21,7 +21,7 @@ from gate.config_check import decode_config
 from gate.health import ProviderHealth
 from gate.trace import VERSION, Header, Trace
 from gate.trace_codec import sealed, traces
-from tests.doubles import ALIAS, NOON, Records, RecordingCaller, ScriptedProvider, door, world
+from tests.doubles import ALIAS, NOON, RecordingCaller, Records, ScriptedProvider, door, world
 from transport.runtime import Upstream, make_pools
 
 SALT: Final = b"salt of the tests"

@@ -38,11 +38,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "admin.key_env",
         "admin.bind",
         "store.url",
-        "observe.record_dir",
-        "observe.record_content",
-        "observe.record_bytes_max",
-        "observe.sample_success",
-        "observe.sample_failure",
         "observe.otlp_endpoint",
     )
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
