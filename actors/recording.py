@@ -7,7 +7,7 @@ recorded nothing is wrapped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Final
@@ -195,22 +195,28 @@ class _Caller:
             tape.pinged(began)
         else:
             tape.wrote(began, data)
-        await self._inner.write(data)
-        self._blocked(began)
+        with self._watched(began):
+            await self._inner.write(data)
 
     async def end(self, data: bytes = b"") -> None:
         tape = self._tape
         began = tape.now()
         self._over = True  # a disconnect may now be the server's word for the end
         tape.wrote(began, data)
-        await self._inner.end(data)
-        self._blocked(began)
+        with self._watched(began):
+            await self._inner.end(data)
 
-    def _blocked(self, began: int) -> None:
-        tape = self._tape
-        now = tape.now()
-        if now - began >= BLOCKED_US:
-            tape.add(CallerEvent(now, "blocked", tape.written, now - began))
+    @contextmanager
+    def _watched(self, began: int) -> Iterator[None]:
+        """Around a write that began then: one that waits for its caller is an input."""
+        tape, event = self._tape, "stuck"
+        try:
+            yield
+            event = "blocked"
+        finally:
+            now = tape.now()
+            if event == "stuck" or now - began >= BLOCKED_US:
+                tape.add(CallerEvent(now, event, tape.written, now - began))
 
 
 # ---- providers ----------------------------------------------------------------------------------

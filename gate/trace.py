@@ -88,7 +88,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class CallerEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """`gone`; `blocked`: the write that ended at byte `off` took until `t`, `us` in all; `shutdown`: the drain's end."""
+    """`gone`; `blocked`: the write that ended at byte `off` took until `t`, `us` in all; `stuck`: it was cancelled then; `shutdown`: the drain's end."""
 
     t: int
     ev: str

@@ -57,11 +57,12 @@ class AttemptScript:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The write that ended at byte `offset` of the response's body returned at `at`, after `took` seconds."""
+    """The write that ended at byte `offset` of the response's body returned at `at`, after `took` seconds; or was cancelled then."""
 
     offset: int
     at: float
     took: float
+    returned: bool = True
 
 
 class Script:
@@ -74,7 +75,7 @@ class Script:
         self.gone_at: float | None = None
         self.shutdown_at: float | None = None
         self.blocked: deque[Blocked] = deque()
-        self._answers: dict[tuple[int, str], deque[tuple[float, Answered]]] = defaultdict(deque)
+        self._answers: dict[tuple[int, str], list[tuple[float, Answered]]] = defaultdict(list)
         self._facts: dict[tuple[str, str], deque[tuple[float, Fact]]] = defaultdict(deque)
         for index, record in enumerate(trace.records):
             self._sort(index, record)
@@ -100,8 +101,9 @@ class Script:
                 pass
 
     def _caller(self, at: float, record: CallerEvent) -> None:
-        if record.ev == "blocked":
-            self.blocked.append(Blocked(record.off, at, record.us / 1e6))
+        if record.ev in {"blocked", "stuck"}:
+            returned = record.ev == "blocked"
+            self.blocked.append(Blocked(record.off, at, record.us / 1e6, returned))
         elif record.ev == "shutdown":
             self.shutdown_at = at
         elif self.gone_at is None:
@@ -115,10 +117,9 @@ class Script:
                 return attempt
         return None
 
-    def answer(self, n: int, name: str) -> tuple[float, Answered] | None:
-        """What filter `name` says next in attempt `n`, and when."""
-        waiting = self._answers[n, name]
-        return waiting.popleft() if waiting else None
+    def answers(self, n: int, name: str) -> deque[tuple[float, Answered]]:
+        """What filter `name` said in attempt `n`, and when."""
+        return deque(self._answers[n, name])
 
     def fact(self, what: str, name: str = "") -> tuple[float, Fact] | None:
         """What the process says next to this question, and when."""

@@ -95,19 +95,19 @@ class Recording:
     caller: Caller = field(default_factory=RecordingCaller)
     awaiting: Mapping[str, AwaitingFilters] | None = None
 
-    async def take(self) -> Trace:
+    async def take(self, exchange: str = "ex-1") -> Trace:
         """Runs it and gives the trace."""
         gate = gateway_of(decode_config(self.raw), self.providers, self.awaiting)
         tape = Tape(SALT)
-        taped = recorded(door(), self.caller, gate, tape)
-        outcome = await run_exchange(door(), *taped)
+        taped = recorded(door(exchange), self.caller, gate, tape)
+        outcome = await run_exchange(door(exchange), *taped)
         ended(outcome, tape)
-        return trace_of(tape, self.raw)
+        return trace_of(tape, self.raw, exchange)
 
 
-def trace_of(tape: Tape, raw: Mapping[str, Any]) -> Trace:
+def trace_of(tape: Tape, raw: Mapping[str, Any], exchange: str = "ex-1") -> Trace:
     """What is on a tape, as it comes back from a file."""
-    header = Header(VERSION, "ex-1", {}, NOON, "full", raw, SALT)
+    header = Header(VERSION, exchange, {}, NOON, "full", raw, SALT)
     records = sealed([header, *tape.records], dropped=tape.dropped, truncated=tape.truncated)
     return next(traces(records))
 
