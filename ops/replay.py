@@ -146,7 +146,7 @@ def _ignore(observation: Observation) -> None:
 def differences(trace: Trace, replayed: Replayed) -> list[str]:
     """What the replay did otherwise than the recording, in lines for a person; empty where both are one."""
     if replayed.horizon:
-        return [f"the replay went its own way: {replayed.horizon}"]
+        return [f"it went its own way {replayed.horizon}"]
     found = [f"the replay crashed: {each}" for each in replayed.crashes]
     found += _sequence("attempt", _attempts(trace.records), _attempts(replayed.records))
     found += _decisions(trace.records, replayed.records)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ops.replay_result import Class, Figures, Result
 from ops.replay_show import Totals, totals
-from ops.replay_timeline import Lane, Timeline
+from ops.replay_timeline import Lane, Mark, Timeline
 
 __all__ = ["TIMELINES_MAX", "page"]
 
@@ -20,6 +20,8 @@ WIDTH: Final = 920
 LEFT: Final = 120  # of the time axis, for the names of the lanes
 LANE: Final = 26
 AREA: Final = 64
+ROW: Final = 15  # a mark with its text
+MARKS_NAMED_MAX: Final = 8
 _ORDER: Final = {kind: rank for rank, kind in enumerate((Class.DIFFERENT, Class.STOPPED, Class.PASSED, Class.BYTES, Class.DIVERGED, Class.LATER, Class.EARLIER, Class.TIMING, Class.SAME, Class.COUNTED))}  # fmt: skip
 _COLOURS: Final = {
     "violation": "#c62828",
@@ -68,7 +70,7 @@ def page(results: Sequence[Result], *, mode: str, seconds: float) -> str:
 
 _KEY: Final = (
     '<h2>Traces</h2><p class="key"><span><i style="background:#90caf9"></i>attempt, with its reads</span>'
-    '<span><i style="background:#ffe0b2"></i>read so far</span><span><i style="background:#a5d6a7"></i>released so far</span>'
+    '<span><i style="background:#ffe0b2"></i>read so far</span><span><i style="background:#a5d6a7"></i>released so far</span><span><i style="background:#2e7d32"></i>a release</span>'
     '<span><i style="background:#c62828"></i>verdict</span><span><i style="background:#6a1b9a"></i>plan</span>'
     '<span><i style="background:#ef6c00"></i>caller</span></p>'
     "<p>Between what was read and what was released lies the evidence that was held, or that was thrown away with its attempt.</p>"
@@ -113,7 +115,7 @@ def _trace(result: Result, *, opened: bool) -> str:
     sides = ("recorded", "replayed") if len(result.timelines) == 2 else ("recorded",)
     one = result.kind is Class.SAME
     shown = list(zip(sides, result.timelines, strict=False))[: 1 if one else 2]
-    scale = max((each.seconds for _, each in shown), default=0.0)
+    scale = 1.04 * max((each.seconds for _, each in shown), default=0.0)  # the end has room
     figures = (result.before, result.after or result.before)
     drawings = "".join(
         f'<p class="side">{_e(name)}: {_e(drawn.terminal)}</p><p>{_words(of)}</p>{_svg(drawn, scale)}'
@@ -128,7 +130,7 @@ def _trace(result: Result, *, opened: bool) -> str:
 def _words(of: Figures) -> str:
     first = f"{of.first_byte:.3f} s" if of.first_byte >= 0 else "none"
     return (
-        f"{of.attempts} attempts, {of.size} bytes, first byte {first}, "
+        f"{of.attempts} attempt{'' if of.attempts == 1 else 's'}, {of.size} bytes, first byte {first}, "
         f"mean byte {of.mean_byte:.3f} s, {of.wasted_bytes} bytes read in vain"
     )
 
@@ -137,16 +139,19 @@ def _words(of: Figures) -> str:
 
 
 def _svg(drawn: Timeline, scale: float) -> str:
-    lanes = len(drawn.lanes)
-    top = 18
-    area = top + lanes * LANE + 8
-    height = area + AREA + 24
+    named = [mark for mark in drawn.marks if mark.kind != "ping"][:MARKS_NAMED_MAX]
+    top = 8 + len(named) * ROW
+    area = top + len(drawn.lanes) * LANE + 8
+    floor = area + AREA
     parts = [
         *(_lane(lane, index, top, scale) for index, lane in enumerate(drawn.lanes)),
         *_areas(drawn, area, scale),
-        *_marks(drawn, height - 22, scale),
-        *_axis(height, scale),
+        *_releases(drawn, floor, scale),
+        *(_mark(mark, None, floor, scale) for mark in drawn.marks if mark not in named),
+        *(_mark(mark, index, floor, scale) for index, mark in enumerate(named)),
+        *_axis(floor, scale),
     ]
+    height = floor + 24
     return f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img">{"".join(parts)}</svg>'
 
 
@@ -193,21 +198,31 @@ def _steps(
     return "".join(path)
 
 
-def _marks(drawn: Timeline, bottom: int, scale: float) -> Iterator[str]:
-    for mark in drawn.marks:
-        x, colour = _x(mark.at, scale), _COLOURS[mark.kind]
-        yield (
-            f'<g><title>{_e(mark.text)} at {mark.at:.3f} s</title><line x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}" '
-            f'stroke="{colour}" stroke-dasharray="3 2"/><circle cx="{x:.1f}" cy="12" r="4" fill="{colour}"/></g>'
+def _releases(drawn: Timeline, floor: int, scale: float) -> Iterator[str]:
+    for at, _ in drawn.released:
+        x = _x(at, scale)
+        yield f'<path d="M{x:.1f} {floor - 7}l4 7h-8z" fill="#2e7d32"/>'
+
+
+def _mark(mark: Mark, row: int | None, floor: int, scale: float) -> str:
+    """A line at its moment; with its text in a row of its own, on the side that has room."""
+    x, colour = _x(mark.at, scale), _COLOURS[mark.kind]
+    y = 4 if row is None else 10 + row * ROW
+    right = x > WIDTH / 2
+    text = (
+        ""
+        if row is None
+        else (
+            f'<text x="{x - 8 if right else x + 8:.1f}" y="{y + 4}" text-anchor="{"end" if right else "start"}">{_e(mark.text)}</text>'
         )
-    named = [mark for mark in drawn.marks if mark.kind != "ping"][:4]
-    for index, mark in enumerate(named):
-        x = min(_x(mark.at, scale) + 7, WIDTH - 220)
-        yield f'<text x="{x:.1f}" y="{15 + 0 * index}" fill="{_COLOURS[mark.kind]}">{_e(mark.text[:34])}</text>'
+    )
+    return (
+        f'<g><title>{_e(mark.text)} at {mark.at:.3f} s</title><line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{floor}" '
+        f'stroke="{colour}" stroke-dasharray="3 2"/><circle cx="{x:.1f}" cy="{y}" r="4" fill="{colour}"/>{text}</g>'
+    )
 
 
-def _axis(height: int, scale: float) -> Iterator[str]:
-    y = height - 20
+def _axis(y: int, scale: float) -> Iterator[str]:
     yield f'<line x1="{LEFT}" x2="{WIDTH - 16}" y1="{y}" y2="{y}" stroke="#888"/>'
     for part in range(5):
         at = scale * part / 4

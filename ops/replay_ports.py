@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import trio
@@ -54,11 +54,12 @@ class Horizon:
         self.reached = ""
         self.scope = trio.CancelScope()
 
-    async def reach(self, where: str) -> None:
-        """Ends the run; does not return."""
+    async def reach(self, where: str) -> NoReturn:
+        """Ends the run."""
         self.reached = self.reached or where
         self.scope.cancel()
         await trio.sleep_forever()
+        raise AssertionError("the run was cancelled")
 
 
 class ReplayProvider:
@@ -75,8 +76,9 @@ class ReplayProvider:
         digest = digest_of(request.body, self._script.trace.header.salt)
         found = self._script.attempt(digest)
         if found is None:
-            await self._horizon.reach("it asks for an attempt that the recording does not have")
-            raise AssertionError("cancelled")
+            await self._horizon.reach(
+                f"at attempt {self._script.asked}, whose request was not made in the recording"
+            )
         response = _Response(found, self._horizon)
         while not response.status:
             if (await response.step()).event == "connected":
@@ -109,7 +111,9 @@ class _Response:
         at = step.at + self._shift
         if step.event == "left":
             await trio.sleep_until(at + LEFT_SECONDS)
-            await self._horizon.reach(f"it reads on where attempt {self._n} was left")
+            await self._horizon.reach(
+                f"at attempt {self._n} of the recording, which was left before its end"
+            )
         if step.event == "read":
             at = due(at, step.took, trio.current_time())
         await trio.sleep_until(at)
@@ -179,6 +183,7 @@ class _ReplayFilter:
 
     def __init__(self, name: str, attempt: int, script: Script, horizon: Horizon) -> None:
         self._name = name
+        self._attempt = attempt
         self._said = script.answers(attempt, name)
         self._horizon = horizon
 
@@ -187,12 +192,16 @@ class _ReplayFilter:
         while self._said and not _settles(self._said[0][1], question, final=len(self._said) == 1):
             self._said.popleft()
         if not self._said:
-            await self._horizon.reach(f"it asks {self._name} about other frames")
+            await self._horizon.reach(
+                f"at attempt {self._attempt}, of which {self._name} was not asked this"
+            )
         at, answer = self._said[0]
         until = due(at, answer.us / 1e6, began)
         if answer.fault is None and answer.passed is None and answer.violated is None:
             await trio.sleep_until(until + LEFT_SECONDS)
-            await self._horizon.reach(f"it waits for {self._name} longer than was waited for")
+            await self._horizon.reach(
+                f"at attempt {self._attempt}, where {self._name} is waited for longer"
+            )
         await trio.sleep_until(until)
         if answer.fault is not None:
             raise FilterUnavailable(answer.fault)

@@ -122,7 +122,7 @@ def what_if(source: str, trace: Trace, config: GatewayConfig, *, show: bool = Fa
     before, after = figures(was.records), figures(now.records)
     drawn = (timeline(was.records), timeline(now.records)) if show else ()
     kind = _class(was, now, before, after)
-    lines = tuple(_changes(before, after)) if not now.horizon else (now.horizon,)
+    lines = tuple(_changes(before, after)) if not now.horizon else (f"diverged {now.horizon}",)
     return Result(source, trace_id, kind, before, after, lines, drawn)
 
 

@@ -71,6 +71,7 @@ class Script:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.attempts: list[AttemptScript] = []
+        self.asked = 0  # attempts that the replay has made
         self.parts: list[tuple[float, Part]] = []
         self.gone_at: float | None = None
         self.shutdown_at: float | None = None
@@ -111,6 +112,7 @@ class Script:
 
     def attempt(self, digest: bytes) -> AttemptScript | None:
         """The next recorded attempt that was made with this very body; None where there is none, and nobody can tell what would have come."""
+        self.asked += 1
         for attempt in self.attempts:
             if attempt.digest == digest and not attempt.used:
                 attempt.used = True

@@ -142,12 +142,12 @@ def _denied() -> Iterator[Scenario]:
     for action in ("error", "exact", "next_provider", "continuation"):
         for hold in HOLDS:
             table = {"kind": "patterns", "patterns": ["swordfish"], "action": action}
-            route = {"filters": ["words"], "recovery": {"continuation": "committed"}}
-            raw = _config(hold, route=route, filters={"words": table}, provider={"prefill": "vllm"})
+            words: dict[str, Any] = {"filters": ["words"], "recovery": {"continuation": "committed"}}
+            raw = _config(hold, route=words, filters={"words": table}, provider={"prefill": "vllm"})
             pair = _pair("", STREAM["denied-words"], stream=True)
             yield Scenario(f"denied-words/{hold}/{action}", Recording(raw, pair))
     for fault in ("fenced", "think-tags", "reasoning", "not-json"):
-        route = {
+        route: dict[str, Any] = {
             "filters": [*FILTERS, "output_policy"],
             "output_policy": "strict",
             "think_tags": True,
