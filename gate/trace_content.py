@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gate.config import GatewayConfig, RecordContent
+from gate.config import FILTER_KEYS, GatewayConfig, RecordContent
 from gate.trace import Answered, Part, Read, Record, Request, digest_of
 
 __all__ = ["alias_of", "config_tables", "redacted", "sealed_content", "shape_of"]
@@ -174,7 +174,7 @@ def _list(value: object) -> list[Any]:
 
 
 def config_tables(config: GatewayConfig, alias: str) -> dict[str, Any]:
-    """The tables that this alias depends on, with every default written out, and without anything that may be private: keys, header values, query strings, files."""
+    """The tables that this alias depends on, with every default written out, and without anything that may be private: keys, header values, files."""
     models = [each for each in config.models if each.alias == alias]
     names = {target.provider for each in models for target in each.targets}
     route = models[0].route if models else "default"
@@ -192,17 +192,16 @@ def config_tables(config: GatewayConfig, alias: str) -> dict[str, Any]:
 
 def _provider(table: dict[str, Any]) -> dict[str, Any]:
     private = ("headers", "ca", "client_cert", "api_key_env")
-    kept = {name: value for name, value in table.items() if name not in private}
-    return {**kept, "base_url": _bare(kept["base_url"])}
+    return {name: value for name, value in table.items() if name not in private}
 
 
 def _filter(table: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in table.items() if name != "api_key_env"}
-    return {**kept, "url": _bare(kept["url"])} if kept.get("url") else kept
-
-
-def _bare(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
+    """Without the keys that only other kinds know: they would be refused."""
+    own = FILTER_KEYS.get(table["kind"], frozenset())
+    others = frozenset[str]().union(*FILTER_KEYS.values()) - own
+    return {
+        name: value for name, value in table.items() if name not in others and name != "api_key_env"
+    }
 
 
 def _tables(table: msgspec.Struct) -> dict[str, Any]:

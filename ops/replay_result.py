@@ -131,6 +131,10 @@ def _class(was: Replayed, now: Replayed, before: Figures, after: Figures) -> Cla
         return Class.DIVERGED
     if before.kind != after.kind and "success" in {before.kind, after.kind}:
         return Class.PASSED if after.kind == "success" else Class.STOPPED
+    one_way = was.body.startswith(now.body) or now.body.startswith(was.body)
+    if before.kind == after.kind == "abandoned" and one_way:
+        # The caller leaves when it left; what it has got by then says who was quicker.
+        return _quicker(after.size, before.size)
     if was.body != now.body or before.status != after.status or before.kind != after.kind:
         return Class.BYTES
     later = after.mean_byte - before.mean_byte
@@ -139,6 +143,12 @@ def _class(was: Replayed, now: Replayed, before: Figures, after: Figures) -> Cla
     moved = abs(after.first_byte - before.first_byte) > JUST_AS_LONG_SECONDS
     other = before.attempts != after.attempts or before.verdicts != after.verdicts
     return Class.TIMING if moved or other else Class.SAME
+
+
+def _quicker(now: int, before: int) -> Class:
+    if now == before:
+        return Class.SAME
+    return Class.EARLIER if now > before else Class.LATER
 
 
 def _changes(before: Figures, after: Figures) -> list[str]:

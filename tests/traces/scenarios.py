@@ -142,7 +142,10 @@ def _denied() -> Iterator[Scenario]:
     for action in ("error", "exact", "next_provider", "continuation"):
         for hold in HOLDS:
             table = {"kind": "patterns", "patterns": ["swordfish"], "action": action}
-            words: dict[str, Any] = {"filters": ["words"], "recovery": {"continuation": "committed"}}
+            words: dict[str, Any] = {
+                "filters": ["words"],
+                "recovery": {"continuation": "committed"},
+            }
             raw = _config(hold, route=words, filters={"words": table}, provider={"prefill": "vllm"})
             pair = _pair("", STREAM["denied-words"], stream=True)
             yield Scenario(f"denied-words/{hold}/{action}", Recording(raw, pair))
