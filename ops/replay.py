@@ -49,7 +49,7 @@ from transport.runtime import Upstream, make_pools
 
 __all__ = ["Replayed", "differences", "replay"]
 
-TEXT_SHOWN: Final = 60  # bytes of the output around a difference
+TEXT_SHOWN: Final = 400  # bytes of the output where it differs
 RECORDS_MAX: Final = 1_000_000  # a replay takes down all of it
 
 
@@ -198,7 +198,7 @@ def _output(trace: Trace, body: bytes) -> Iterator[str]:
     for each in trace.records:
         if isinstance(each, Release):
             if len(body) < each.off or digest_of([body[: each.off]], trace.header.salt) != each.sha:
-                there = body[max(0, before - TEXT_SHOWN) : before + TEXT_SHOWN]
+                there = body[before : each.off][:TEXT_SHOWN]
                 yield f"output: bytes {before}..{each.off} differ; the replay has {len(body)} bytes, there: {there!r}"
                 return
             before = each.off

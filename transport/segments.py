@@ -55,12 +55,19 @@ class Segments:
     def _open(self, coming: int) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make_room(coming)
-        self._number += 1
-        began = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-        name = f"tidegate-{began}-{os.getpid()}-{self._number:06d}{SUFFIX}"
-        descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = self._fresh()
         self._file = os.fdopen(descriptor, "wb", buffering=0)
         self._written = 0
+
+    def _fresh(self) -> int:
+        """A new file whose name nobody has, in order of time."""
+        began = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+        while True:
+            self._number += 1
+            name = f"tidegate-{began}-{os.getpid()}-{self._number:06d}{SUFFIX}"
+            # A process of the same number in the same second had the name before.
+            with suppress(FileExistsError):
+                return os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def _make_room(self, coming: int) -> None:
         """Deletes the oldest segments until a whole new one has room."""

@@ -11,8 +11,8 @@ from gate.trace import Fact, Part, Ping, Read, Release, Term, digest_of
 KEY = b"k"
 
 
-def tape(**limits: int) -> Tape:
-    return Tape(KEY, **limits)
+def tape(*, bytes_max: int = 1_000, records_max: int = 100) -> Tape:
+    return Tape(KEY, bytes_max=bytes_max, records_max=records_max)
 
 
 async def test_times_are_microseconds_since_the_beginning(
