@@ -16,6 +16,7 @@ import typer
 from gate.config_active import inactive
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid
+from gate.trace_codec import TraceInvalid
 from ops.bench import run_bench
 from ops.bench_machine import DescriptorsMissing
 from ops.bench_scenarios import SCENARIOS
@@ -179,17 +180,24 @@ def replay_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a report with drawings here.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write all that was read here: *.trace or *.jsonl, with .gz too."),
+    ] = None,
 ) -> None:
     """Replay recorded exchanges through the same actors, on a virtual clock.
+
+    Event streams (.sse), HAR files and VCR cassettes in JSON are imported as traces with made-up times.
 
     Exits with 1 if an output or a decision differs from the recording, with 2 if a file is no trace.
     """
     try:
         tables = None if config is None else tables_of(config)
-    except ConfigInvalid as error:
+        code = run_replay(traces, tables=tables, as_text=not as_json, report=html, save=save)
+    except (ConfigInvalid, TraceInvalid, OSError) as error:
         _fail(str(error))
         return
-    raise typer.Exit(run_replay(traces, tables=tables, as_text=not as_json, report=html))
+    raise typer.Exit(code)
 
 
 @cli.command("check-config")

@@ -17,7 +17,7 @@ from ops.replay_html import page
 from ops.replay_many import results_of
 from ops.replay_result import Result
 from ops.replay_show import as_json, failed, show
-from ops.trace import count_traces, files_of, read_traces
+from ops.trace import count_traces, files_of, read_traces, write_traces
 
 __all__ = ["run_replay"]
 
@@ -30,11 +30,16 @@ def run_replay(
     tables: Mapping[str, Any] | None = None,
     as_text: bool = True,
     report: Path | None = None,
+    save: Path | None = None,
 ) -> int:
-    """Replays all traces of these files and prints the result; the exit code. `tables`: the other configuration; `report`: where the HTML goes."""
+    """Replays all traces of these files and prints the result; the exit code. `tables`: the other configuration; `report`: where the HTML goes; `save`: where the traces do."""
     began = time.monotonic()
     broken: list[str] = []
     files = files_of(paths)
+    if save is not None:
+        written = write_traces(save, (trace for _, trace in _traces(files, broken)))
+        print(f"tidegate: {written} traces written to {save}", file=sys.stderr)
+        files = [save]
     console = Console(stderr=True)
     mode = "verify" if tables is None else "what if"
     results: list[Result] = list(

@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(slots=True)
 class AttemptScript:
-    """Attempt `n` of the recording, asked for with a body of this digest."""
+    """Attempt `n` of the recording, asked for with a body of this digest; empty: with any."""
 
     n: int
     at: float
@@ -114,7 +114,7 @@ class Script:
         """The next recorded attempt that was made with this very body; None where there is none, and nobody can tell what would have come."""
         self.asked += 1
         for attempt in self.attempts:
-            if attempt.digest == digest and not attempt.used:
+            if attempt.digest in {digest, b""} and not attempt.used:
                 attempt.used = True
                 return attempt
         return None

@@ -1,6 +1,7 @@
 """Trace files: what `record` writes, what people look at, and recordings of others, read as traces.
 
-`.trace` is binary, `.jsonl` for people, either also with `.gz` behind it; a folder stands for the traces in it.
+`.trace` is binary, `.jsonl` for people, either also with `.gz` behind it; a folder stands for the traces in it. `.sse`, `.har` and `.json` are
+imported (`ops.trace_import`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from gate.trace import Record, Trace
 from gate.trace_codec import TraceInvalid, count, decode, encode_binary, encode_json, sealed, traces
+from ops.trace_import import IMPORT_ENDINGS, import_file
 
 __all__ = ["count_traces", "files_of", "read_traces", "write_traces"]
 
@@ -30,11 +32,16 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def read_traces(path: Path) -> Iterator[Trace]:
     """The traces of one file. Raises `TraceInvalid`, behind those that are whole, and `OSError`."""
-    yield from traces(decode(_bytes_of(path)))
+    if path.name.endswith(TRACE_ENDINGS) or not path.name.endswith(IMPORT_ENDINGS):
+        yield from traces(decode(_bytes_of(path)))
+    else:
+        yield from import_file(path)
 
 
 def count_traces(path: Path) -> int:
-    """How many there may be, found quickly; what can't be read counts for nothing."""
+    """How many there may be, found quickly; what can't be read counts for nothing, what has to be imported for one."""
+    if path.name.endswith(IMPORT_ENDINGS):
+        return 1
     try:
         return count(_bytes_of(path))
     except (TraceInvalid, OSError):
