@@ -36,9 +36,9 @@ from actors.recording_process import (
 )
 from actors.tape import Tape
 from actors.world import World
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict
-from gate.observe import Observation, Outcome, Probe, What
+from gate.observe import Measured, Observation, Outcome, Probe, TokenKind, What
 from gate.sse import KEEP_ALIVE
 from gate.trace import (
     Answered,
@@ -80,6 +80,8 @@ def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[
 
 def ended(outcome: Outcome, tape: Tape) -> None:
     """The terminal."""
+    measured = tape.measured or Measured()
+    held = measured.held_seconds
     tape.add(
         Term(
             tape.now(),
@@ -92,6 +94,8 @@ def ended(outcome: Outcome, tape: Tape) -> None:
             tape.output_digest(),
             outcome.ledger.peak,
             outcome.ledger.used,
+            -1 if held is None else round(held * 1e6),
+            sum(each.tokens for each in measured.spent if each.kind is TokenKind.WASTED),
         )
     )
 
@@ -103,7 +107,9 @@ def _fields(headers: Headers) -> Fields:
 def _probe(probe: Probe, tape: Tape) -> Probe:
     def observe(seen: Observation) -> None:
         probe(seen)
-        if seen.what is not What.EXCHANGE_STARTED and seen.what is not What.EXCHANGE_ENDED:
+        if seen.what is What.EXCHANGE_ENDED:
+            tape.measured = seen.measured
+        elif seen.what is not What.EXCHANGE_STARTED:
             tape.add(
                 Decision(
                     tape.now(),
@@ -321,9 +327,9 @@ class _Filters:
         self._inner = inner
         self._tape = tape
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
         return _Filter(
-            self._name, attempt, self._inner.begin(exchange, attempt, before), self._tape
+            self._name, attempt, self._inner.begin(exchange, attempt, awaited), self._tape
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from actors.context import Ending, OpenExchanges
+from actors.context import Ending, Exchange, OpenExchanges
 from actors.dispatch import Dispatch, Place
 from actors.tape import Tape
 from gate.events import HowEnded
@@ -110,6 +110,15 @@ class _Ending(Ending):
         super().__init__()
         self._inner = inner
         self._tape = tape
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """For whoever counts what all exchanges hold."""
+        return self._inner.exchange
+
+    @exchange.setter
+    def exchange(self, value: Exchange | None) -> None:
+        """The real ending has it."""
 
     def shut_down(self) -> None:
         self._tape.add(CallerEvent(self._tape.now(), "shutdown", self._tape.written))

@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from gate.observe import Measured
 from gate.trace import Part, Ping, Read, Record, Release, Term, digest_of, keyed
 
 __all__ = ["TRACE_BYTES_MAX", "TRACE_RECORDS_MAX", "Tape"]
@@ -36,6 +37,7 @@ class Tape:
         self.dropped = 0
         self.truncated = False
         self.attempts = 0
+        self.measured: Measured | None = None
         self.written = 0  # bytes of the response's body
         self._bytes_max = bytes_max
         self._records_max = records_max

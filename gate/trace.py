@@ -194,7 +194,10 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class Term(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """How it ended. `kind`: success, error, abandoned; `sha`: the keyed digest of the response's body. `peak`: the ledger's high water; `open`: bytes that did not come back."""
+    """How it ended. `kind`: success, error, abandoned; `sha`: the keyed digest of the response's body. `peak`: the ledger's high water; `open`: bytes that did not come back.
+
+    `held_us`: the longest that a released frame has stayed, -1 where none was released; `wasted`: completion tokens that nobody has seen.
+    """
 
     t: int
     kind: str
@@ -206,6 +209,8 @@ class Term(msgspec.Struct, frozen=True, array_like=True, tag=13):
     sha: bytes
     peak: int = 0
     open: int = 0
+    held_us: int = -1
+    wasted: int = 0
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag=14):

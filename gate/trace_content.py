@@ -196,12 +196,12 @@ def _provider(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filter(table: dict[str, Any]) -> dict[str, Any]:
-    """Without the keys that only other kinds know: they would be refused."""
+    """Without the keys that only other kinds know: they would be refused. The options of a plug-in stand among the others."""
     own = FILTER_KEYS.get(table["kind"], frozenset())
     others = frozenset[str]().union(*FILTER_KEYS.values()) - own
-    return {
-        name: value for name, value in table.items() if name not in others and name != "api_key_env"
-    }
+    options = table.pop("options", {})
+    kept = {name: value for name, value in table.items() if name not in others | {"api_key_env"}}
+    return {**kept, **options}
 
 
 def _tables(table: msgspec.Struct) -> dict[str, Any]:

@@ -154,7 +154,8 @@ def record_command(
     """
     server: dict[str, object] = {} if bind is None else {"bind": bind}
     try:
-        loaded = find_config(config, os.environ, Path.cwd(), server=server)
+        plugins = load_plugins()
+        loaded = find_config(config, os.environ, Path.cwd(), server=server, plugins=plugins)
         print(f"tidegate: recording full content, prompts and answers included, to {folder}")
         trio.run(_record, loaded, server, folder, restrict_keyboard_interrupt_to_checkpoints=True)
     except* ConfigInvalid as group:

@@ -12,6 +12,7 @@ import msgspec
 
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid, Problem
+from ops.plugins import load_plugins
 from transport.configfile import Loaded
 
 __all__ = ["recording", "tables_of"]
@@ -46,5 +47,5 @@ def tables_of(path: Path) -> Mapping[str, Any]:
         raise ConfigInvalid((Problem(str(path), f"can't be read: {error.strerror}"),)) from None
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid((Problem(str(path), f"is not TOML: {error}"),)) from None
-    decode_config(raw)
+    decode_config(raw, plugins=load_plugins())
     return raw

@@ -22,6 +22,7 @@ from actors.tape import Tape
 from gate.budget import MemoryBudget
 from gate.config import GatewayConfig
 from gate.config_check import decode_config
+from gate.config_plugins import NO_PLUGINS, Plugins
 from gate.observe import Observation
 from gate.trace import (
     Attempt,
@@ -63,17 +64,21 @@ class Replayed:
     crashes: tuple[str, ...] = ()
 
 
-def replay(trace: Trace, config: GatewayConfig | None = None) -> Replayed:
+def replay(
+    trace: Trace, config: GatewayConfig | None = None, *, plugins: Plugins = NO_PLUGINS
+) -> Replayed:
     """Runs `trace` once, under its own configuration or another. Raises `ConfigInvalid` where its own is none any more."""
     if config is None:
-        config = decode_config(trace.header.config)
-    return trio.run(_run, trace, config, clock=trio.testing.MockClock(autojump_threshold=0))
+        config = decode_config(trace.header.config, plugins=plugins)
+    return trio.run(
+        _run, trace, config, plugins, clock=trio.testing.MockClock(autojump_threshold=0)
+    )
 
 
-async def _run(trace: Trace, config: GatewayConfig) -> Replayed:
+async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins) -> Replayed:
     script, horizon = Script(trace), Horizon()
     crashes: list[str] = []
-    gateway = _gateway(script, config, horizon, crashes)
+    gateway = _gateway(script, config, plugins, horizon, crashes)
     caller = ReplayCaller(script)
     tape = Tape(
         trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
@@ -107,21 +112,26 @@ def _door(trace: Trace) -> Door:
 
 
 def _gateway(
-    script: Script, config: GatewayConfig, horizon: Horizon, crashes: list[str]
+    script: Script,
+    config: GatewayConfig,
+    plugins: Plugins,
+    horizon: Horizon,
+    crashes: list[str],
 ) -> Gateway:
     provider = ReplayProvider(script, horizon)
     upstreams = {
         each.name: Upstream(each, provider, ReplayHealth(each.name, script))
         for each in config.providers
     }
+    heavy = {kind for kind, plugin in plugins.items() if plugin.heavy}
     awaiting = {
         name: ReplayFilters(name, script, horizon)
         for name, table in config.filters.items()
-        if table.kind == "webhook"
+        if table.kind in heavy | {"webhook"}
     }
     pools: Mapping[str, Pool] = {
         alias: replace(pool, retries=ReplayRetries(script))
-        for alias, pool in make_pools(config, upstreams, awaiting).items()
+        for alias, pool in make_pools(config, upstreams, awaiting, plugins=plugins).items()
     }
     return Gateway(
         pools=pools,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops.replay_result import Class, Figures, Result
-from ops.replay_show import Totals, totals
+from ops.replay_show import ROWS, Totals, totals
 from ops.replay_timeline import Lane, Mark, Timeline
 
 __all__ = ["TIMELINES_MAX", "page"]
@@ -87,18 +87,9 @@ def _classes(sums: Totals) -> str:
 
 def _sides(sums: Totals, mode: str) -> str:
     after = sums.after if mode != "verify" else None
-    rows = (
-        ("answers in full", "successes", "d"),
-        ("of them recovered", "recovered", "d"),
-        ("attempts", "attempts", "d"),
-        ("first byte, median (s)", "first_byte_median", ".3f"),
-        ("first byte, 95 % (s)", "first_byte_p95", ".3f"),
-        ("mean time of a byte (s)", "mean_byte", ".3f"),
-        ("wasted tokens (estimate)", "wasted_tokens", "d"),
-    )
     head = '<th class="n">before</th><th class="n">after</th>' if after else '<th class="n">recorded</th>'  # fmt: skip
     body = ""
-    for label, name, form in rows:
+    for label, name, form in ROWS:
         cells = [format(getattr(sums.before, name), form)]
         if after is not None:
             cells.append(format(getattr(after, name), form))
@@ -131,7 +122,7 @@ def _words(of: Figures) -> str:
     first = f"{of.first_byte:.3f} s" if of.first_byte >= 0 else "none"
     return (
         f"{of.attempts} attempt{'' if of.attempts == 1 else 's'}, {of.size} bytes, first byte {first}, "
-        f"mean byte {of.mean_byte:.3f} s, {of.wasted_bytes} bytes read in vain"
+        f"mean byte {of.mean_byte:.3f} s, held for {of.held:.3f} s at most, {of.wasted_tokens} tokens wasted"
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
 from typing import Any, Final
 
 from gate.config_check import decode_config
+from gate.config_plugins import Plugins
 from gate.config_rules import ConfigInvalid
 from gate.trace import Trace
+from ops.plugins import load_plugins
 from ops.replay_result import Class, Result, figures, verify, what_if
 
 __all__ = ["results_of"]
@@ -32,7 +34,7 @@ def results_of(
 ) -> Iterator[Result]:
     """The result of each (source, trace), in their order. `tables`: the configuration that is asked about; None: verify."""
     cores = cores or len(os.sched_getaffinity(0))
-    run = partial(_result, tables=tables, show=show)
+    run = functools.partial(_result, tables=tables, show=show)
     first, rest = _first(found, ONE_PROCESS_MAX)
     if cores == 1 or rest is None:
         for each in first if rest is None else _chain(first, rest):
@@ -69,11 +71,19 @@ def _chain(first: Iterable[_Job], rest: Iterable[_Job]) -> Iterator[_Job]:
 def _result(job: _Job, *, tables: Mapping[str, Any] | None, show: bool) -> Result:
     source, trace = job
     try:
+        plugins = _plugins()
         if tables is None:
-            return verify(source, trace, show=show)
-        return what_if(source, trace, decode_config(tables), show=show)
+            return verify(source, trace, show=show, plugins=plugins)
+        config = decode_config(tables, plugins=plugins)
+        return what_if(source, trace, config, show=show, plugins=plugins)
     except ConfigInvalid as error:
         # Its own: the one that is asked about was checked before.
         line = f"the recorded configuration is none of this version: {error.problems[0]}"
         before = figures(trace.records)
         return Result(source, trace.header.trace_id, Class.DIFFERENT, before, lines=(line,))
+
+
+@functools.cache
+def _plugins() -> Plugins:
+    """Those that are installed; each process loads them once."""
+    return load_plugins()

@@ -25,7 +25,7 @@ from actors.ports import (
 )
 from actors.world import World
 from gate.errors import UpstreamFault
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.health import ProviderHealth
 from gate.retry_budget import RetryBudget
@@ -174,7 +174,7 @@ class ReplayFilters:
         self._script = script
         self._horizon = horizon
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
         return _ReplayFilter(self._name, attempt, self._script, self._horizon)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gate.config import GatewayConfig
+from gate.config_plugins import NO_PLUGINS, Plugins
 from gate.trace import Attempt, Decision, Read, Record, Release, Term, Trace
 from ops.replay import Replayed, differences, replay
 from ops.replay_timeline import Timeline, timeline
@@ -18,7 +19,6 @@ __all__ = ["Class", "Figures", "Result", "figures", "verify", "what_if"]
 JUST_AS_LONG_SECONDS: Final = (
     0.001  # a byte that comes so much earlier or later comes at the same time
 )
-BYTES_PER_TOKEN: Final = 322  # of an event stream, measured over recorded ones
 
 
 class Class(Enum):
@@ -39,7 +39,7 @@ class Class(Enum):
 class Figures(msgspec.Struct, frozen=True):
     """One exchange. Times in seconds since its beginning; `first_byte` is -1 where none came. `mean_byte`: the mean time at which a byte went out.
 
-    `wasted_bytes`: read in attempts that came to nothing.
+    `held`: the longest that a released frame has stayed; `wasted_tokens`: completion tokens that nobody has seen, `wasted_bytes`: what was read of attempts that came to nothing.
     """
 
     kind: str
@@ -49,14 +49,11 @@ class Figures(msgspec.Struct, frozen=True):
     size: int
     first_byte: float
     mean_byte: float
+    held: float
     ended: float
+    wasted_tokens: int
     wasted_bytes: int
     verdicts: tuple[str, ...]
-
-    @property
-    def wasted_tokens(self) -> int:
-        """An estimate."""
-        return self.wasted_bytes // BYTES_PER_TOKEN
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -92,6 +89,8 @@ def figures(records: Sequence[Record]) -> Figures:
         size=size,
         first_byte=releases[0].t / 1e6 if releases else -1.0,
         mean_byte=byte_seconds / size if size else 0.0,
+        held=max(0, term.held_us) / 1e6 if term else 0.0,
+        wasted_tokens=term.wasted if term else 0,
         ended=getattr(last, "t", 0) / 1e6,
         wasted_bytes=sum(
             each.size for each in records if isinstance(each, Read) and each.n in lost
@@ -100,12 +99,14 @@ def figures(records: Sequence[Record]) -> Figures:
     )
 
 
-def verify(source: str, trace: Trace, *, show: bool = False) -> Result:
+def verify(
+    source: str, trace: Trace, *, show: bool = False, plugins: Plugins = NO_PLUGINS
+) -> Result:
     """The trace under its own configuration: same, or different, or only counted."""
     before = figures(trace.records)
     if not trace.replayable:
         return Result(source, trace.header.trace_id, Class.COUNTED, before)
-    replayed = replay(trace)
+    replayed = replay(trace, plugins=plugins)
     lines = tuple(differences(trace, replayed))
     kind = Class.DIFFERENT if lines else Class.SAME
     drawn = (timeline(trace.records), timeline(replayed.records)) if show else ()
@@ -113,12 +114,20 @@ def verify(source: str, trace: Trace, *, show: bool = False) -> Result:
     return Result(source, trace.header.trace_id, kind, before, after, lines, drawn)
 
 
-def what_if(source: str, trace: Trace, config: GatewayConfig, *, show: bool = False) -> Result:
+def what_if(
+    source: str,
+    trace: Trace,
+    config: GatewayConfig,
+    *,
+    show: bool = False,
+    plugins: Plugins = NO_PLUGINS,
+) -> Result:
     """The trace under another configuration, compared with its replay under its own: both on the same clock."""
     trace_id = trace.header.trace_id
     if not trace.replayable:
         return Result(source, trace_id, Class.COUNTED, figures(trace.records))
-    was, now = replay(trace), replay(trace, config)
+    was = replay(trace, plugins=plugins)
+    now = replay(trace, config, plugins=plugins)
     before, after = figures(was.records), figures(now.records)
     drawn = (timeline(was.records), timeline(now.records)) if show else ()
     kind = _class(was, now, before, after)

@@ -15,10 +15,20 @@ from rich.text import Text
 
 from ops.replay_result import Class, Figures, Result
 
-__all__ = ["Totals", "as_json", "failed", "table", "totals"]
+__all__ = ["ROWS", "Totals", "as_json", "failed", "table", "totals"]
 
 LINES_MAX: Final = 6  # of one trace
 TRACES_MAX: Final = 20  # that are told of one by one
+ROWS: Final = (
+    ("answers in full", "successes", "d"),
+    ("of them recovered", "recovered", "d"),
+    ("attempts", "attempts", "d"),
+    ("first byte, median (s)", "first_byte_median", ".3f"),
+    ("first byte, 95 % (s)", "first_byte_p95", ".3f"),
+    ("mean time of a byte (s)", "mean_byte", ".3f"),
+    ("longest held, mean (s)", "held_mean", ".3f"),
+    ("wasted tokens", "wasted_tokens", "d"),
+)
 _QUIET: Final = frozenset({Class.SAME, Class.COUNTED, Class.TIMING, Class.EARLIER, Class.LATER})
 
 
@@ -31,6 +41,7 @@ class Side(msgspec.Struct, frozen=True):
     first_byte_median: float
     first_byte_p95: float
     mean_byte: float
+    held_mean: float
     wasted_tokens: int
 
 
@@ -82,6 +93,7 @@ def _side(found: Sequence[Figures]) -> Side:
         first_byte_median=statistics.median(first) if first else 0.0,
         first_byte_p95=first[min(len(first) - 1, int(len(first) * 0.95))] if first else 0.0,
         mean_byte=sum(each.mean_byte * each.size for each in found) / sizes if sizes else 0.0,
+        held_mean=statistics.fmean(each.held for each in found) if found else 0.0,
         wasted_tokens=sum(each.wasted_tokens for each in found),
     )
 
@@ -117,16 +129,7 @@ def _sides(sums: Totals, mode: str) -> Table:
     shown.add_column("recorded" if after is None else "before", justify="right")
     if after is not None:
         shown.add_column("after", justify="right")
-    rows = (
-        ("answers in full", "successes", "d"),
-        ("of them recovered", "recovered", "d"),
-        ("attempts", "attempts", "d"),
-        ("first byte, median (s)", "first_byte_median", ".3f"),
-        ("first byte, 95 % (s)", "first_byte_p95", ".3f"),
-        ("mean time of a byte (s)", "mean_byte", ".3f"),
-        ("wasted tokens (estimate)", "wasted_tokens", "d"),
-    )
-    for label, name, form in rows:
+    for label, name, form in ROWS:
         cells = [format(getattr(sums.before, name), form)]
         if after is not None:
             cells.append(format(getattr(after, name), form))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from actors import recording
+from actors.context import Gateway
 from actors.exchange import run_exchange
 from actors.tape import Tape
 from gate.config_check import decode_config
@@ -26,6 +27,7 @@ from gate.trace import (
     ResponseHead,
     Term,
     Trace,
+    Upstream,
 )
 from gate.trace_codec import sealed, traces
 from ops.replay_command import run_replay
@@ -37,7 +39,9 @@ from ops.replay_show import as_json, failed, totals
 from ops.replay_timeline import POINTS_MAX, timeline
 from ops.trace import write_traces
 from tests.doubles import (
+    DONE,
     ROLE,
+    STOP,
     Answer,
     RecordingCaller,
     ScriptedProvider,
@@ -98,30 +102,81 @@ def test_what_was_recorded_happens_again() -> None:
         assert result.timelines[0] == result.timelines[1]
 
 
-def test_an_exchange_in_the_middle_of_others_is_replayed_alone() -> None:
-    """A queue, a breaker that was open, a drain: what others did is in the facts."""
-    providers = [ScriptedProvider(healthy("one"), for_ever=True) for _ in range(2)]
+def disturbed(script: Sequence[Answer], disturb: Callable[[Gateway], Awaitable[None]]) -> Trace:
+    """A recording of an exchange beside which something happens to its process."""
+    providers = [ScriptedProvider(*script, for_ever=True) for _ in range(2)]
 
     async def run() -> Trace:
         gate = gateway_of(decode_config(tables(2)), providers)
         tape = Tape(SALT)
-        gate.dispatch.providers.taken["p0"] = 64
-        gate.dispatch.providers.taken["p1"] = 64
         async with trio.open_nursery() as nursery:
-
-            async def later() -> None:
-                await trio.sleep(7)
-                gate.dispatch.providers.give("p1")
-
-            nursery.start_soon(later)
-            caller, taped_gate = recording.recorded(door(), RecordingCaller(), gate, tape)
-            recording.ended(await run_exchange(door(), caller, taped_gate), tape)
+            nursery.start_soon(disturb, gate)
+            caller, taped = recording.recorded(door(), RecordingCaller(), gate, tape)
+            recording.ended(await run_exchange(door(), caller, taped), tape)
         return trace_of(tape, tables(2))
 
-    trace = trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_an_exchange_that_waited_for_its_place_waits_again() -> None:
+    """What others did is in the facts: here they left the second provider after seven seconds."""
+
+    async def leave(gate: Gateway) -> None:
+        gate.dispatch.providers.taken.update({"p0": 64, "p1": 64})
+        await trio.sleep(7)
+        gate.dispatch.providers.give("p1")
+
+    trace = disturbed([healthy("one")], leave)
     slots = [each for each in trace.records if isinstance(each, Fact) and each.what == "slot"]
     assert [(each.value, each.us) for each in slots] == [("p1", 7_000_000)]
     assert verify("", trace).kind is Class.SAME
+
+
+def test_an_exchange_that_got_no_place_gets_none_again() -> None:
+    """Neither for itself nor at a provider."""
+
+    async def full(gate: Gateway) -> None:
+        gate.dispatch.providers.taken.update({"p0": 64, "p1": 64})
+
+    async def closed(gate: Gateway) -> None:
+        gate.dispatch.exchanges.taken["exchange"] = gate.limits.exchanges_max
+        gate.dispatch.drain(99.0)
+
+    for disturb, code in ((full, "queue_timeout"), (closed, "draining")):
+        trace = disturbed([healthy("one")], disturb)
+        result = verify("", trace)
+        assert (result.kind, result.before.code) == (Class.SAME, code), result.lines
+
+
+def test_a_drain_ends_the_exchange_where_it_ended_it() -> None:
+    """Its end is an input, and so is when it will be."""
+
+    async def drain(gate: Gateway) -> None:
+        gate.dispatch.drain(5.0)
+        await trio.sleep(5)
+        gate.open.shut_down()
+
+    for script in ([stalls(ROLE, text("Hi"))], [refuses(429, retry_after="7")]):
+        trace = disturbed(script, drain)
+        result = verify("", trace)
+        assert result.kind is Class.SAME, result.lines
+
+
+def test_an_answer_without_a_date_gets_the_recorded_one() -> None:
+    """By the wall of that day."""
+    bare = [each.replace(b'"created":7', b'"created":0') for each in (text("Hi"), STOP)]
+    trace = recorded([says(*bare, DONE)])
+    assert any(each.what == "wall" for each in trace.records if isinstance(each, Fact))
+    assert verify("", trace).kind is Class.SAME
+    facts = tuple(each for each in trace.records if not isinstance(each, Fact))
+    assert verify("", msgspec.structs.replace(trace, records=facts)).kind is Class.SAME
+
+
+def test_a_bug_that_the_replay_meets_is_told() -> None:
+    """Here the recording names a fault that there is none of."""
+    cut_off = recorded([cut("a")], route={"recovery": {"attempts_max": 1}})
+    odd = changed(cut_off, Upstream, -1, fault="NONE")
+    assert "the replay crashed: ExceptionGroup" in verify("", odd).lines
 
 
 CHANGED: list[tuple[Trace, str]] = [
@@ -394,4 +449,4 @@ def test_a_long_list_of_differences_is_cut_short(capsys: pytest.CaptureFixture[s
     assert run_replay([saved(tmp_path, *[broken] * 22)]) == 1
     said = capsys.readouterr().out
     assert "... and 2 more; --json has all of them" in said
-    assert "... and 2 more\n" in said
+    assert "... and 1 more\n" in said

@@ -19,7 +19,7 @@ import trio.testing
 from actors.ports import AwaitingFilter, AwaitingFilters, Caller
 from gate.errors import FilterUnavailable
 from gate.failure import Failure, FailureKind
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.trace import Trace
 from ops.trace import write_traces
@@ -173,7 +173,7 @@ class Service:
         self._denied = denied
         self._fault = fault
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
         return self
 
     async def judge(self, question: Question) -> Verdict:
