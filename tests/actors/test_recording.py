@@ -54,6 +54,7 @@ from tests.doubles import (
     stalls,
     text,
 )
+from tests.stepping import seed_scheduler
 from tests.tracing import SALT, gateway_of, tables
 
 
@@ -317,7 +318,7 @@ async def test_recording_adds_no_checkpoint() -> None:
     async def steps(*, taped: bool) -> int:
         run = Run([cut("a"), healthy("b")], [healthy("c")], route={"recovery": {"backoff_seconds": 0.0}})  # fmt: skip
         counted = Steps()
-        trio._core._run._r.seed(1)  # the same order of tasks for both
+        seed_scheduler(1)  # the same order of tasks for both
         trio.lowlevel.add_instrument(counted)
         if taped:
             await run.play()
