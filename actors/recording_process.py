@@ -5,8 +5,8 @@ Each class stands for one object of the process, which it asks and changes as th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from actors.context import Ending, Exchange, OpenExchanges
 from actors.dispatch import Dispatch, Place
@@ -88,19 +88,34 @@ class RecordedDispatch(Dispatch):
             yield place
 
     async def admit(self, place: Place) -> str | None:
-        began = self._tape.now()
-        code = await self._inner.admit(place)
-        now = self._tape.now()
-        self._tape.add(Fact(now, "admit", code, us=now - began))
+        with self._waiting("admit") as told:
+            code = await self._inner.admit(place)
+            told(code)
         return code
 
     @asynccontextmanager
     async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:
-        began = self._tape.now()
-        async with self._inner.slot(names, place) as name:
-            now = self._tape.now()
-            self._tape.add(Fact(now, "slot", name, us=now - began))
+        async with AsyncExitStack() as held:
+            with self._waiting("slot") as told:
+                name = await held.enter_async_context(self._inner.slot(names, place))
+                told(name)
             yield name
+
+    @contextmanager
+    def _waiting(self, what: str) -> Iterator[Callable[[str | None], None]]:
+        """Around a wait for `what`: what came of it, and after how long; False where nobody waited for it any more."""
+        began = self._tape.now()
+        value: str | bool | None = False
+
+        def told(given: str | None) -> None:
+            nonlocal value
+            value = given
+
+        try:
+            yield told
+        finally:
+            now = self._tape.now()
+            self._tape.add(Fact(now, what, value, us=now - began))
 
 
 class _Ending(Ending):

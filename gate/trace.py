@@ -148,7 +148,10 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`."""
+    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`.
+
+    False for `slot` and `admit`: the exchange ended while it waited.
+    """
 
     t: int
     what: str

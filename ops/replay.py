@@ -7,8 +7,9 @@ another one, as far as the recording tells.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,7 @@ from ops.replay_ports import (
     ReplayRetries,
     replay_world,
 )
-from ops.replay_script import Script, plain
+from ops.replay_script import SLACK_SECONDS, Script, plain
 from transport.runtime import Upstream, make_pools
 
 __all__ = ["Replayed", "differences", "replay"]
@@ -76,7 +77,8 @@ def replay(
 
 
 async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins) -> Replayed:
-    script, horizon = Script(trace), Horizon()
+    script = Script(trace)
+    horizon = Horizon(script)
     crashes: list[str] = []
     gateway = _gateway(script, config, plugins, horizon, crashes)
     caller = ReplayCaller(script)
@@ -137,7 +139,7 @@ def _gateway(
         pools=pools,
         limits=config.limits,
         caller_write_seconds=config.server.caller_write_seconds,
-        dispatch=ReplayDispatch(script, upstreams),
+        dispatch=ReplayDispatch(script, upstreams, horizon),
         budget=MemoryBudget("process", config.limits.process_bytes_max),
         world=replay_world(script),
         probe=_ignore,
@@ -157,12 +159,17 @@ def differences(trace: Trace, replayed: Replayed) -> list[str]:
     """What the replay did otherwise than the recording, in lines for a person; empty where both are one."""
     if replayed.horizon:
         return [f"it went its own way {replayed.horizon}"]
+    was, now = _term(trace.records), _term(replayed.records)
+    # A caller leaves when it leaves: what was on its way then is a matter of moments. All the same, it can only be more or less of one output.
+    left = was is not None and now is not None and was.kind == now.kind == "abandoned"
+    until = was.t - round(SLACK_SECONDS * 1e6) if left and was is not None else inf
     found = [f"the replay crashed: {each}" for each in replayed.crashes]
-    found += _sequence("attempt", _attempts(trace.records), _attempts(replayed.records))
-    found += _decisions(trace.records, replayed.records)
-    found += _sequence("head", _heads(trace.records), _heads(replayed.records))
-    found += _output(trace, replayed.body)
-    found += _terminal(_term(trace.records), _term(replayed.records))
+    found += _sequence("attempt", _attempts(trace, until), _attempts(replayed, until))
+    found += _decisions(trace, replayed, until)
+    heads = _heads(trace), _heads(replayed)
+    found += _sequence("head", *heads) if not left or all(heads) else ()
+    found += _output(trace, replayed.body, partly=left)
+    found += _terminal(was, now, but={"size", "sha", "status", "attempts"} if left else set())
     return found
 
 
@@ -174,27 +181,29 @@ def _sequence(what: str, before: Sequence[object], after: Sequence[object]) -> I
         yield f"{what}s: recorded {len(before)}, replayed {len(after)}"
 
 
-def _attempts(records: Sequence[Record]) -> list[tuple[str, int, str]]:
+def _attempts(of: Trace | Replayed, until: float) -> list[tuple[str, int, str]]:
     return [
-        (each.provider, each.size, each.sha.hex()) for each in records if isinstance(each, Attempt)
+        (each.provider, each.size, each.sha.hex())
+        for each in of.records
+        if isinstance(each, Attempt) and each.t < until
     ]
 
 
-def _heads(records: Sequence[Record]) -> list[tuple[int, object]]:
-    return [(each.status, each.headers) for each in records if isinstance(each, ResponseHead)]
+def _heads(of: Trace | Replayed) -> list[tuple[int, object]]:
+    return [(each.status, each.headers) for each in of.records if isinstance(each, ResponseHead)]
 
 
-def _decisions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Decisions of one exchange are compared as a bag: two actors may be heard in either order."""
-    was, now = Counter(map(_said, _all(before))), Counter(map(_said, _all(after)))
-    for said in (was - now).elements():
+def _decisions(was: Trace, now: Replayed, until: float) -> Iterator[str]:
+    """Decisions of one exchange are compared as a bag: two actors may be heard in either order. Those from `until` on are not missed."""
+    before, after = _all(was.records, inf), _all(now.records, inf)
+    for said in (_all(was.records, until) - after).elements():
         yield f"decision only in the recording: {said}"
-    for said in (now - was).elements():
+    for said in (_all(now.records, until) - before).elements():
         yield f"decision only in the replay: {said}"
 
 
-def _all(records: Sequence[Record]) -> Iterator[Decision]:
-    return (each for each in records if isinstance(each, Decision))
+def _all(records: Sequence[Record], until: float) -> Counter[str]:
+    return Counter(_said(each) for each in records if isinstance(each, Decision) and each.t < until)
 
 
 def _said(decision: Decision) -> str:
@@ -202,11 +211,13 @@ def _said(decision: Decision) -> str:
     return " ".join(f"{name}={value}" for name, value in parts.items() if value and name != "t")
 
 
-def _output(trace: Trace, body: bytes) -> Iterator[str]:
-    """The first release that has other bytes."""
+def _output(trace: Trace, body: bytes, *, partly: bool) -> Iterator[str]:
+    """The first release that has other bytes. `partly`: it may also be missing."""
     before = 0
     for each in trace.records:
         if isinstance(each, Release):
+            if partly and len(body) < each.off:
+                return
             if len(body) < each.off or digest_of([body[: each.off]], trace.header.salt) != each.sha:
                 there = body[before : each.off][:TEXT_SHOWN]
                 yield f"output: bytes {before}..{each.off} differ; the replay has {len(body)} bytes, there: {there!r}"
@@ -218,13 +229,13 @@ def _term(records: Sequence[Record]) -> Term | None:
     return next((each for each in records if isinstance(each, Term)), None)
 
 
-def _terminal(was: Term | None, now: Term | None) -> Iterator[str]:
+def _terminal(was: Term | None, now: Term | None, *, but: Collection[str]) -> Iterator[str]:
     if was is None or now is None:
         if was is not now:
             yield f"terminal: recorded {was}, replayed {now}"
         return
     for name in ("kind", "code", "status", "attempts", "framing", "size", "sha"):
         before, after = getattr(was, name), getattr(now, name)
-        if before != after:
+        if before != after and name not in but:
             shown = (before.hex(), after.hex()) if name == "sha" else (before, after)
             yield f"terminal: {name} was {shown[0]!r}, is {shown[1]!r}"

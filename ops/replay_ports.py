@@ -30,7 +30,7 @@ from gate.filters.contract import Passed, Verdict, Violated
 from gate.health import ProviderHealth
 from gate.retry_budget import RetryBudget
 from gate.sse import KEEP_ALIVE
-from gate.trace import Answered, digest_of
+from gate.trace import Answered, Fact, digest_of
 from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, due, plain
 
 __all__ = [
@@ -50,12 +50,20 @@ LEFT_SECONDS: Final = 1.0  # the replay's own clocks may run out so much later t
 class Horizon:
     """How far the recording tells. `reached`: where the run went beyond it, in words; empty: it did not."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Script) -> None:
         self.reached = ""
         self.scope = trio.CancelScope()
+        self._ends = [at for at in (script.gone_at, script.shutdown_at) if at is not None]
 
     async def reach(self, where: str) -> NoReturn:
-        """Ends the run."""
+        """Ends the run.
+
+        A replay is ahead of the recording by the time that computing took. Where the exchange was ended from outside just then, it had not come so far.
+        """
+        now = trio.current_time()
+        for at in self._ends:
+            if now < at < now + SLACK_SECONDS:
+                await trio.sleep_until(at + LEFT_SECONDS)
         self.reached = self.reached or where
         self.scope.cancel()
         await trio.sleep_forever()
@@ -264,7 +272,7 @@ class ReplayRetries(RetryBudget):
 class ReplayDispatch(Dispatch):
     """Places as the exchange got them, after the waits that it had; beyond the recording there is room."""
 
-    def __init__(self, script: Script, names: Iterable[str]) -> None:
+    def __init__(self, script: Script, names: Iterable[str], horizon: Horizon) -> None:
         super().__init__(
             exchanges_max=1,
             queue_max=0,
@@ -272,6 +280,7 @@ class ReplayDispatch(Dispatch):
             concurrency=dict.fromkeys(names, 1),
         )
         self._script = script
+        self._horizon = horizon
 
     @property
     def drain_ends(self) -> float:
@@ -285,7 +294,7 @@ class ReplayDispatch(Dispatch):
     async def admit(self, place: Place) -> str | None:
         told = self._script.fact("admit")
         if told is not None:
-            await _as_long_as(told[0], told[1].us)
+            await self._waited(*told)
             if told[1].value is not None:
                 return str(told[1].value)
         return await super().admit(place)
@@ -294,7 +303,7 @@ class ReplayDispatch(Dispatch):
     async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:
         told = self._script.fact("slot")
         if told is not None:
-            await _as_long_as(told[0], told[1].us)
+            await self._waited(*told)
             if told[1].value is None:
                 yield None
                 return
@@ -302,8 +311,10 @@ class ReplayDispatch(Dispatch):
         async with super().slot(names, place) as name:
             yield name
 
-
-async def _as_long_as(at: float, us: int) -> None:
-    """Waits as the recording did; what did not wait then has no checkpoint now."""
-    if us:
-        await trio.sleep_until(due(at, us / 1e6, trio.current_time()))
+    async def _waited(self, at: float, fact: Fact) -> None:
+        """Waits as the recording did; what did not wait then has no checkpoint now."""
+        if fact.value is False:
+            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()) + LEFT_SECONDS)
+            await self._horizon.reach("where it waits for a place longer than was waited")
+        if fact.us:
+            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()))
