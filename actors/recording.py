@@ -137,7 +137,12 @@ def _world(world: World, tape: Tape) -> World:
         tape.add(Fact(tape.now(), "draw", value))
         return value
 
-    return World(wall=wall, new_id=world.new_id, draw=draw)
+    def look() -> float:
+        moment = world.look()
+        tape.add(Fact(tape.at(moment), "look", None))
+        return moment
+
+    return replace(world, wall=wall, draw=draw, look=look)
 
 
 class _Pools(Mapping[str, Pool]):
@@ -283,7 +288,10 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
     ) -> bool | None:
         if not self._over:
             self._tell("left")
-        return await self._opening.__aexit__(kind, error, trace)
+        try:
+            return await self._opening.__aexit__(kind, error, trace)
+        finally:
+            self._tell("closed")
 
     @property
     def status(self) -> int:

@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Upstream(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """`connected`; `head`, with status and kept fields; `eof`; `fault`, with its kind; `left`: we closed it first."""
+    """`connected`; `head`, with status and kept fields; `eof`; `fault`, with its kind; `left`: we closed it first; `closed`: its connection was let go of."""
 
     n: int
     t: int
@@ -148,7 +148,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`.
+    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`; `look` is when it looked at what time had let go.
 
     False for `slot` and `admit`: the exchange ended while it waited.
     """

@@ -52,6 +52,7 @@ from transport.runtime import Upstream, make_pools
 __all__ = ["Replayed", "differences", "replay"]
 
 TEXT_SHOWN: Final = 400  # bytes of the output where it differs
+_MOMENTARY: Final = frozenset({"kind", "code", "size", "sha", "status", "attempts"})
 RECORDS_MAX: Final = 1_000_000  # a replay takes down all of it
 
 
@@ -69,18 +70,20 @@ def replay(
     trace: Trace, config: GatewayConfig | None = None, *, plugins: Plugins = NO_PLUGINS
 ) -> Replayed:
     """Runs `trace` once, under its own configuration or another. Raises `ConfigInvalid` where its own is none any more."""
+    verifies = config is None
     if config is None:
         config = decode_config(trace.header.config, plugins=plugins)
     return trio.run(
-        _run, trace, config, plugins, clock=trio.testing.MockClock(autojump_threshold=0)
+        _run, trace, config, plugins, verifies, clock=trio.testing.MockClock(autojump_threshold=0)
     )
 
 
-async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins) -> Replayed:
+async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins, verifies: bool) -> Replayed:
     script = Script(trace)
     horizon = Horizon(script)
     crashes: list[str] = []
     gateway = _gateway(script, config, plugins, horizon, crashes)
+    gateway.world = replay_world(script, late=verifies)
     caller = ReplayCaller(script)
     tape = Tape(
         trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
@@ -141,7 +144,7 @@ def _gateway(
         caller_write_seconds=config.server.caller_write_seconds,
         dispatch=ReplayDispatch(script, upstreams, horizon),
         budget=MemoryBudget("process", config.limits.process_bytes_max),
-        world=replay_world(script),
+        world=replay_world(script, late=False),
         probe=_ignore,
         crashed=lambda exchange, error: crashes.append(type(error).__name__),
         open=OpenExchanges(),
@@ -161,15 +164,17 @@ def differences(trace: Trace, replayed: Replayed) -> list[str]:
         return [f"it went its own way {replayed.horizon}"]
     was, now = _term(trace.records), _term(replayed.records)
     # A caller leaves when it leaves: what was on its way then is a matter of moments. All the same, it can only be more or less of one output.
-    left = was is not None and now is not None and was.kind == now.kind == "abandoned"
-    until = was.t - round(SLACK_SECONDS * 1e6) if left and was is not None else inf
+    until, left = inf, False
+    if was is not None and now is not None and was.kind == "abandoned":
+        until = was.t - SLACK_SECONDS * 1e6
+        left = now.kind == "abandoned" or now.t >= until  # it may even have ended just before
     found = [f"the replay crashed: {each}" for each in replayed.crashes]
     found += _sequence("attempt", _attempts(trace, until), _attempts(replayed, until))
     found += _decisions(trace, replayed, until)
     heads = _heads(trace), _heads(replayed)
     found += _sequence("head", *heads) if not left or all(heads) else ()
     found += _output(trace, replayed.body, partly=left)
-    found += _terminal(was, now, but={"size", "sha", "status", "attempts"} if left else set())
+    found += _terminal(was, now, but=_MOMENTARY if left else set())
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, NoReturn
 
 import msgspec
@@ -91,7 +92,10 @@ class ReplayProvider:
         while not response.status:
             if (await response.step()).event == "connected":
                 on_connected()
-        yield response
+        try:
+            yield response
+        finally:
+            await response.close()
 
 
 class _Response:
@@ -102,12 +106,22 @@ class _Response:
         self.headers: Headers = ()
         self._horizon = horizon
         self._n = attempt.n
+        self._closing = attempt.closing
         self._steps = list(reversed(attempt.steps))
         ahead = trio.current_time() - attempt.at
         self._shift = ahead if abs(ahead) > SLACK_SECONDS else 0.0
 
     async def read(self) -> bytes:
         return (await self.step()).data
+
+    async def close(self) -> None:
+        """Takes as long as it did. What does not wait has no checkpoint."""
+        took = self._closing
+        if took:
+            # Shielded, as a connection is closed whatever happens.
+            # Bounded by: SLACK_SECONDS.
+            with trio.CancelScope(shield=True):
+                await trio.sleep(min(took, SLACK_SECONDS))
 
     async def step(self) -> Step:
         """The next thing that happened, when it is due. Raises `UpstreamFailed`."""
@@ -229,8 +243,8 @@ def _settles(answer: Answered, question: Question, *, final: bool) -> bool:
 # ---- the process --------------------------------------------------------------------------------
 
 
-def replay_world(script: Script) -> World:
-    """Wall time and draws as they were told; an id is never asked for, because the door gave it."""
+def replay_world(script: Script, *, late: bool) -> World:
+    """Wall time and draws as they were told; an id is never asked for, because the door gave it. `late`: holds are looked at when they were, and not as soon as they are due."""
     header = script.trace.header
 
     def wall() -> int:
@@ -241,7 +255,8 @@ def replay_world(script: Script) -> World:
         told = script.fact("draw")
         return float(told[1].value or 0.0) if told else 0.5
 
-    return World(wall=wall, new_id=lambda: header.trace_id, draw=draw)
+    world = World(wall=wall, new_id=lambda: header.trace_id, draw=draw)
+    return replace(world, wake=script.look_after) if late else world
 
 
 class ReplayHealth(ProviderHealth):

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gate.config import GatewayConfig
+from gate.config_check import decode_config
 from gate.config_plugins import NO_PLUGINS, Plugins
 from gate.trace import Attempt, Decision, Read, Record, Release, Term, Trace
 from ops.replay import Replayed, differences, replay
@@ -126,7 +127,8 @@ def what_if(
     trace_id = trace.header.trace_id
     if not trace.replayable:
         return Result(source, trace_id, Class.COUNTED, figures(trace.records))
-    was = replay(trace, plugins=plugins)
+    own = decode_config(trace.header.config, plugins=plugins)
+    was = replay(trace, own, plugins=plugins)
     now = replay(trace, config, plugins=plugins)
     before, after = figures(was.records), figures(now.records)
     drawn = (timeline(was.records), timeline(now.records)) if show else ()

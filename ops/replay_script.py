@@ -6,8 +6,10 @@ down, so that no schedule of the replay can turn them round.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from actors.ports import Headers
@@ -28,6 +30,8 @@ __all__ = ["SLACK_SECONDS", "AttemptScript", "Blocked", "Script", "Step", "due",
 
 SLACK_SECONDS: Final = 0.25
 """A replay that is this much ahead of the recording still keeps to its hours; one further ahead keeps to how long each thing took."""
+
+EXACT_SECONDS: Final = 2e-6  # recorded times are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class AttemptScript:
     provider: str
     digest: bytes
     steps: list[Step] = field(default_factory=list)
+    closing: float = 0.0  # seconds that it took to let its connection go
     used: bool = False
 
 
@@ -76,6 +81,7 @@ class Script:
         self.gone_at: float | None = None
         self.shutdown_at: float | None = None
         self.blocked: deque[Blocked] = deque()
+        self._looks: list[float] = []
         self._answers: dict[tuple[int, str], list[tuple[float, Answered]]] = defaultdict(list)
         self._facts: dict[tuple[str, str], deque[tuple[float, Fact]]] = defaultdict(deque)
         for index, record in enumerate(trace.records):
@@ -90,11 +96,17 @@ class Script:
             case Attempt():
                 at = _seconds(record.t, index)
                 self.attempts.append(AttemptScript(record.n, at, record.provider, record.sha))
+            case Upstream(ev="closed"):
+                attempt = self.attempts[record.n - 1]
+                last = attempt.steps[-1].at if attempt.steps else 0.0
+                attempt.closing = max(0.0, round(_seconds(record.t, index) - last, 6))
             case Upstream() | Read():
                 self.attempts[record.n - 1].steps.append(_step(_seconds(record.t, index), record))
             case Answered():
                 kept = self._answers[record.n, record.name]
                 kept.append((_seconds(record.t, index), record))
+            case Fact() if record.what == "look":
+                self._looks.append(_seconds(record.t, index))
             case Fact():
                 kept_facts = self._facts[record.what, record.name]
                 kept_facts.append((_seconds(record.t, index), record))
@@ -127,6 +139,11 @@ class Script:
         """What the process says next to this question, and when."""
         waiting = self._facts[what, name]
         return waiting.popleft() if waiting else None
+
+    def look_after(self, due: float) -> float:
+        """When the recording looked at a hold that was due then; never, where something else came first."""
+        index = bisect_left(self._looks, due - EXACT_SECONDS)
+        return max(due, self._looks[index]) if index < len(self._looks) else inf
 
     def standing(self, what: str, now: float) -> Fact | None:
         """The last that the process had said to this question by `now`."""

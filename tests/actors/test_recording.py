@@ -82,6 +82,7 @@ class Run:
         return [
             f"{each.n} {each.ev} {each.fault}".strip() if isinstance(each, Upstream) else f"{each.n} read"
             for each in self.of(Upstream, Read)
+            if not isinstance(each, Upstream) or each.ev != "closed"
         ]  # fmt: skip
 
 
