@@ -175,7 +175,7 @@ def test_an_answer_without_a_date_gets_the_recorded_one() -> None:
 def test_a_bug_that_the_replay_meets_is_told() -> None:
     """Here the recording names a fault that there is none of."""
     cut_off = recorded([cut("a")], route={"recovery": {"attempts_max": 1}})
-    odd = changed(cut_off, Upstream, -1, fault="NONE")
+    odd = changed(cut_off, Upstream, -2, fault="NONE")
     assert "the replay crashed: ExceptionGroup" in verify("", odd).lines
 
 
