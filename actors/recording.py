@@ -38,6 +38,7 @@ from actors.tape import Tape
 from actors.world import World
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict
+from gate.framing_tunnel import relayed_headers
 from gate.observe import Measured, Observation, Outcome, Probe, TokenKind, What
 from gate.sse import KEEP_ALIVE
 from gate.trace import (
@@ -56,10 +57,8 @@ from gate.trace import (
 __all__ = ["BLOCKED_US", "ended", "recorded"]
 
 BLOCKED_US: Final = 1_000  # a write that takes longer has waited for its caller
-# Of a provider's answer: what the actors read, and what names it. Nothing else is kept, so no cookie and no key ever is.
-KEPT_HEADERS: Final = frozenset(
-    {b"content-type", b"retry-after", b"retry-after-ms", b"x-request-id", b"openai-processing-ms"}
-)
+# Of a provider's answer, besides what a tunnel relays: what the actors read, and what names it. Nothing else is kept, so no cookie and no key ever is.
+KEPT_HEADERS: Final = frozenset({b"retry-after-ms", b"x-request-id"})
 
 
 def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[Caller, Gateway]:
@@ -67,7 +66,19 @@ def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[
     models = None if door.models is None else tuple(sorted(door.models))
     content_type = door.content_type.decode("latin-1")
     forwarded = _fields(door.forwarded)
-    tape.add(Request(0, content_type, door.content_length, models, forwarded))
+    tape.add(
+        Request(
+            0,
+            content_type,
+            door.content_length,
+            models,
+            forwarded,
+            door.endpoint,
+            door.method,
+            door.query,
+            door.model,
+        )
+    )
     return _Caller(caller, tape), replace(
         gateway,
         pools=_Pools(gateway.pools, tape),
@@ -217,6 +228,11 @@ class _Caller:
         with self._watched(began):
             await self._inner.end(data)
 
+    def abort(self) -> None:
+        self._over = True
+        self._tape.add(CallerEvent(self._tape.now(), "aborted", self._tape.written))
+        self._inner.abort()
+
     @contextmanager
     def _watched(self, began: int) -> Iterator[None]:
         """Around a write that began then: one that waits for its caller is an input."""
@@ -276,7 +292,8 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
             self._tell("left")
             raise
         response = self._response
-        kept = [(name, value) for name, value in response.headers if name in KEPT_HEADERS]
+        kept = [*relayed_headers(response.headers)]
+        kept += [(name, value) for name, value in response.headers if name in KEPT_HEADERS]
         self._tell("head", status=response.status, headers=_fields(kept))
         return self
 

@@ -66,13 +66,17 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What the door let in. `models`: aliases that the key may use, None for all. `shape`: counts and lengths of the body's members."""
+    """What the door let in. `models`: aliases that the key may use, None for all; `model`: an alias that a header named. `shape`: counts and lengths of the body's members."""
 
     t: int
     content_type: str
     content_length: int | None
     models: tuple[str, ...] | None = None
     forwarded: Fields = ()
+    endpoint: str = "/v1/chat/completions"
+    method: str = "POST"
+    query: str = ""
+    model: str = ""
     shape: Mapping[str, Any] | None = None
 
 
@@ -88,7 +92,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class CallerEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """`gone`; `blocked`: the write that ended at byte `off` took until `t`, `us` in all; `stuck`: it was cancelled then; `shutdown`: the drain's end."""
+    """`gone`; `blocked`: the write that ended at byte `off` took until `t`, `us` in all; `stuck`: it was cancelled then; `shutdown`: the drain's end. `aborted` is ours: the response was cut off."""
 
     t: int
     ev: str

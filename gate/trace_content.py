@@ -32,7 +32,8 @@ def sealed_content(records: Sequence[Record], content: RecordContent, key: bytes
     for index, record in enumerate(records):
         match record:
             case Request():
-                out.append(msgspec.structs.replace(record, shape=shape))
+                query = record.query if content == "full" else ""
+                out.append(msgspec.structs.replace(record, shape=shape, query=query))
             case Part() | Read() if content == "redact":
                 out.append(msgspec.structs.replace(record, b=masked[index]))
             case Part() | Read() if content == "hash" and record.b:

@@ -27,6 +27,7 @@ from gate.config_plugins import NO_PLUGINS, Plugins
 from gate.observe import Observation
 from gate.trace import (
     Attempt,
+    CallerEvent,
     Decision,
     Record,
     Release,
@@ -113,6 +114,10 @@ def _door(trace: Trace) -> Door:
         content_type=request.content_type.encode("latin-1"),
         content_length=request.content_length,
         forwarded=plain(request.forwarded),
+        endpoint=request.endpoint,
+        method=request.method,
+        query=request.query,
+        model=request.model,
     )
 
 
@@ -148,6 +153,7 @@ def _gateway(
         probe=_ignore,
         crashed=lambda exchange, error: crashes.append(type(error).__name__),
         open=OpenExchanges(),
+        tunnel_marks=config.compat.tunnel_cut == "mark",
     )
 
 
@@ -195,7 +201,13 @@ def _attempts(of: Trace | Replayed, until: float) -> list[tuple[str, int, str]]:
 
 
 def _heads(of: Trace | Replayed) -> list[tuple[int, object]]:
-    return [(each.status, each.headers) for each in of.records if isinstance(each, ResponseHead)]
+    """The response's head, and whether it was cut off."""
+    return [
+        (each.status, each.headers) if isinstance(each, ResponseHead) else (each.off, each.ev)
+        for each in of.records
+        if isinstance(each, ResponseHead)
+        or (isinstance(each, CallerEvent) and each.ev == "aborted")
+    ]
 
 
 def _decisions(was: Trace, now: Replayed, until: float) -> Iterator[str]:

@@ -176,6 +176,9 @@ class ReplayCaller:
         await self._take(data)
         self._ended.set()
 
+    def abort(self) -> None:
+        self._ended.set()
+
     async def _take(self, data: bytes) -> None:
         self.body += data
         await trio.lowlevel.checkpoint()

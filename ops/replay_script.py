@@ -119,7 +119,7 @@ class Script:
             self.blocked.append(Blocked(record.off, at, record.us / 1e6, returned))
         elif record.ev == "shutdown":
             self.shutdown_at = at
-        elif self.gone_at is None:
+        elif record.ev == "gone" and self.gone_at is None:
             self.gone_at = at
 
     def attempt(self, digest: bytes) -> AttemptScript | None:

@@ -83,6 +83,7 @@ def gateway_of(
         probe=Records().observations.append,
         crashed=Records().crashed,
         open=OpenExchanges(),
+        tunnel_marks=config.compat.tunnel_cut == "mark",
     )
 
 

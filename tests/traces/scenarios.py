@@ -118,6 +118,15 @@ def _faults() -> Iterator[Scenario]:
         yield Scenario(f"{fault}/json", Recording(_config("live"), pair, caller))
 
 
+def _tunnelled() -> Iterator[Scenario]:
+    """The catalogue where the provider's own bytes leave."""
+    for fault, answer in {**STREAM, **STATUS}.items():
+        caller = RecordingCaller(_asked(fault, stream=True))
+        raw = _config("live", provider={"path": "tunnel"})
+        pair = _pair(fault, answer, stream=True)
+        yield Scenario(f"{fault}/tunnel", Recording(raw, pair, caller))
+
+
 def _continued() -> Iterator[Scenario]:
     """Answers that go on at another attempt, with the seam that each of them makes."""
     rest = {
@@ -262,7 +271,7 @@ def _cut_up(data: bytes) -> Sequence[bytes]:
 
 def scenarios() -> list[Scenario]:
     """All of them; their names differ."""
-    found = [*_faults(), *_continued(), *_denied(), *_awaiting(), *_callers()]
+    found = [*_faults(), *_tunnelled(), *_continued(), *_denied(), *_awaiting(), *_callers()]
     assert len({each.name for each in found}) == len(found)
     return found
 
