@@ -306,7 +306,7 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
         if not self._over:
             self._tell("left")
         try:
-            return await self._opening.__aexit__(kind, error, trace)
+            return await self._opening.__aexit__(kind, error, trace)  # noqa: ASYNC102 - what it wraps decides that
         finally:
             self._tell("closed")
 

@@ -21,6 +21,7 @@ from gate.config_check import decode_config
 from gate.health import ProviderHealth
 from gate.trace import VERSION, Header, Trace
 from gate.trace_codec import sealed, traces
+from gate.tunnel import CHAT
 from tests.doubles import ALIAS, NOON, RecordingCaller, Records, ScriptedProvider, door, world
 from transport.runtime import Upstream, make_pools
 
@@ -95,13 +96,15 @@ class Recording:
     providers: Sequence[ScriptedProvider]
     caller: Caller = field(default_factory=RecordingCaller)
     awaiting: Mapping[str, AwaitingFilters] | None = None
+    endpoint: str = CHAT
 
     async def take(self, exchange: str = "ex-1") -> Trace:
         """Runs it and gives the trace."""
         gate = gateway_of(decode_config(self.raw), self.providers, self.awaiting)
         tape = Tape(SALT)
-        taped = recorded(door(exchange), self.caller, gate, tape)
-        outcome = await run_exchange(door(exchange), *taped)
+        let_in = door(exchange, endpoint=self.endpoint)
+        taped = recorded(let_in, self.caller, gate, tape)
+        outcome = await run_exchange(let_in, *taped)
         ended(outcome, tape)
         return trace_of(tape, self.raw, exchange)
 

@@ -50,10 +50,12 @@ from tests.doubles import (
     fails,
     healthy,
     refuses,
+    request,
     says,
     stalls,
     text,
 )
+from tests.doubles import Read as Piece
 from tests.stepping import seed_scheduler
 from tests.tracing import SALT, gateway_of, tables
 
@@ -67,9 +69,10 @@ class Run:
         self.gate = gateway_of(decode_config(tables(len(scripts), **raw)), self.providers, services)
         self.tape = Tape(SALT)
 
-    async def play(self) -> OutcomeKind:
-        caller, gate = recorded(door(), self.caller, self.gate, self.tape)
-        outcome = await run_exchange(door(), caller, gate)
+    async def play(self, **through: Any) -> OutcomeKind:
+        let_in = door(**through)
+        caller, gate = recorded(let_in, self.caller, self.gate, self.tape)
+        outcome = await run_exchange(let_in, caller, gate)
         ended(outcome, self.tape)
         assert len(self.gate.open) == 0
         return outcome.kind
@@ -138,6 +141,7 @@ async def test_the_end_of_a_body_is_told_once() -> None:
     run = Run([says(ROLE, text("Hi"), STOP)])
     tape = run.tape
     _, gate = recorded(door(), run.caller, run.gate, tape)
+    assert (list(gate.pools), len(gate.pools)) == (["small"], 1)
     target = gate.pools["small"].targets[0]
     request = UpstreamRequest("/chat/completions", [], [b"{}"], 2)
     async with target.provider.attempt(request, on_connected=lambda: None) as response:
@@ -201,6 +205,19 @@ async def test_a_write_that_does_not_return_is_told_as_stuck() -> None:
     assert [each.ev for each in run.of(CallerEvent)] == ["stuck"]
 
 
+async def test_a_response_that_is_cut_off_is_told() -> None:
+    """With the byte it got to; and what the door knew of the request."""
+    kind = ((b"content-type", b"audio/mpeg"), (b"x-ratelimit-limit-tokens", b"7"))
+    answer = Answer([Piece(b"\xff\xfb"), Piece(fault=UpstreamFault.CUT)], headers=kind)
+    run = Run([answer], caller=RecordingCaller(request(input="Hi")))
+    assert await run.play(endpoint="/v1/audio/speech") is OutcomeKind.ERROR
+    assert [(each.ev, each.off) for each in run.of(CallerEvent)] == [("aborted", 2)]
+    assert [each.endpoint for each in run.of(Request)] == ["/v1/audio/speech"]
+    assert [each.headers for each in run.of(Upstream) if each.ev == "head"] == [
+        (("content-type", "audio/mpeg"), ("x-ratelimit-limit-tokens", "7"))
+    ]
+
+
 async def test_the_drains_end_is_an_input(autojump_clock: trio.testing.MockClock) -> None:
     """The exchange is in the process' list under its stand-in, once."""
     run = Run([stalls(ROLE, text("Hi"))], route={"hold": {"mode": "buffered"}})
@@ -254,20 +271,37 @@ async def test_a_filter_that_can_not_be_asked_is_told_by_its_code() -> None:
     assert [each.fault for each in run.of(Answered)] == ["http_503"]
 
 
+async def test_when_a_hold_was_looked_at_is_a_fact(autojump_clock: trio.testing.MockClock) -> None:
+    """A busy loop comes late for it, and what has gone by a failure depends on that."""
+    run = Run(
+        [says(ROLE, text("Hi"), STOP, b"data: [DONE]\n\n", every=0.5)],
+        route={"hold": {"mode": "window", "tail_ms": 200}},
+    )
+    await run.play()
+    looks = [each.t for each in run.of(Fact) if each.what == "look"]
+    assert looks == [1_200_000]
+
+
+async def test_an_exchange_that_ends_while_it_waits_for_a_place_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It was never told whether it would have got one."""
+    run = Run([healthy("Hi")])
+    run.gate.dispatch.providers.taken["p0"] = 64
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.play)
+        await trio.sleep(2)
+        run.caller.leave()
+    slots = [(each.value, each.us) for each in run.of(Fact) if each.what == "slot"]
+    assert slots == [(False, 2_000_000)]
+
+
 async def test_wall_time_is_a_fact() -> None:
     """Where an answer has no date of its own."""
     chunk = text("Hi").replace(b'"created":7', b'"created":0')
     run = Run([says(chunk, STOP.replace(b'"created":7', b'"created":0'), b"data: [DONE]\n\n")])
     await run.play()
     assert [each.what for each in run.of(Fact)][-1] == "wall"
-
-
-async def test_every_pool_can_be_looked_at_and_only_the_one_asked_for_is_wrapped() -> None:
-    """The mapping is the gateway's."""
-    run = Run([healthy("Hi")])
-    _, gate = recorded(door(), run.caller, run.gate, run.tape)
-    assert (list(gate.pools), len(gate.pools)) == (["small"], 1)
-    assert gate.pools["small"].targets[0].provider is not run.gate.pools["small"].targets[0].provider  # fmt: skip
 
 
 # --- the process ---------------------------------------------------------------------------------

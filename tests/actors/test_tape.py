@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 import trio.testing
 
@@ -11,8 +13,19 @@ from gate.trace import Fact, Part, Ping, Read, Release, Term, digest_of
 KEY = b"k"
 
 
-def tape(*, bytes_max: int = 1_000, records_max: int = 100) -> Tape:
-    return Tape(KEY, bytes_max=bytes_max, records_max=records_max)
+def tape(
+    *,
+    bytes_max: int = 1_000,
+    records_max: int = 100,
+    take: Callable[[int], bool] = lambda size: True,
+) -> Tape:
+    """A tape that was begun on a clock of its own."""
+
+    async def begin() -> Tape:
+        await trio.lowlevel.checkpoint()
+        return Tape(KEY, bytes_max=bytes_max, records_max=records_max, take=take)
+
+    return trio.run(begin)
 
 
 async def test_times_are_microseconds_since_the_beginning(
@@ -20,12 +33,12 @@ async def test_times_are_microseconds_since_the_beginning(
 ) -> None:
     """Rounded, so that what was recorded on a virtual clock is exact."""
     await trio.sleep(5)
-    made = tape()
+    made = Tape(KEY)
     await trio.sleep(1.2345678)
     assert (made.now(), made.at(made.began + 0.5)) == (1_234_568, 500_000)
 
 
-async def test_content_beyond_the_limit_is_a_length_and_a_digest() -> None:
+def test_content_beyond_the_limit_is_a_length_and_a_digest() -> None:
     """What comes later and is smaller still finds its room."""
     made = tape(bytes_max=5)
     made.part(1, b"abc", last=False)
@@ -41,7 +54,7 @@ async def test_content_beyond_the_limit_is_a_length_and_a_digest() -> None:
     assert (made.truncated, made.dropped, made.kept_bytes) == (True, 0, 5)
 
 
-async def test_records_beyond_the_limit_are_counted_and_the_terminal_is_kept() -> None:
+def test_records_beyond_the_limit_are_counted_and_the_terminal_is_kept() -> None:
     """How an exchange ended is worth more than any of its reads."""
     made = tape(records_max=1)
     term = Term(2, "success", "", 200, 1, "chat_sse", 0, b"")
@@ -51,7 +64,7 @@ async def test_records_beyond_the_limit_are_counted_and_the_terminal_is_kept() -
     assert (made.truncated, made.dropped) == (True, 1)
 
 
-async def test_memory_that_all_tapes_share_may_be_used_up() -> None:
+def test_memory_that_all_tapes_share_may_be_used_up() -> None:
     """Whoever counts it is asked for each piece of content."""
     asked: list[int] = []
 
@@ -59,14 +72,14 @@ async def test_memory_that_all_tapes_share_may_be_used_up() -> None:
         asked.append(size)
         return len(asked) == 1
 
-    made = Tape(KEY, take=take)
+    made = tape(take=take)
     made.read(1, 0, 0, b"abc")
     made.read(1, 0, 0, b"de")
     assert asked == [3, 2]
     assert (made.kept_bytes, made.truncated) == (3, True)
 
 
-async def test_the_response_is_a_rolling_digest_and_comments_are_no_part_of_it() -> None:
+def test_the_response_is_a_rolling_digest_and_comments_are_no_part_of_it() -> None:
     """Two recordings of one output have the same digests, wherever it was cut into writes."""
     made = tape()
     made.wrote(1, b"ab")
@@ -81,7 +94,7 @@ async def test_the_response_is_a_rolling_digest_and_comments_are_no_part_of_it()
     assert (made.written, made.output_digest()) == (3, digest_of([b"abc"], KEY))
 
 
-async def test_a_body_that_is_too_large_for_the_loop_is_not_looked_at() -> None:
+def test_a_body_that_is_too_large_for_the_loop_is_not_looked_at() -> None:
     """Then nobody could tell on replay which attempt an answer belongs to."""
     made = tape(bytes_max=3)
     assert made.body_digest([b"ab", memoryview(b"c")], 3) == digest_of([b"abc"], KEY)
@@ -90,7 +103,7 @@ async def test_a_body_that_is_too_large_for_the_loop_is_not_looked_at() -> None:
     assert made.truncated
 
 
-async def test_a_tape_shows_no_content() -> None:
+def test_a_tape_shows_no_content() -> None:
     """Its repr may end up in a log."""
     made = tape()
     made.read(1, 0, 0, b"abc")

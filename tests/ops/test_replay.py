@@ -102,7 +102,12 @@ def test_what_was_recorded_happens_again() -> None:
         assert result.timelines[0] == result.timelines[1]
 
 
-def disturbed(script: Sequence[Answer], disturb: Callable[[Gateway], Awaitable[None]]) -> Trace:
+def disturbed(
+    script: Sequence[Answer],
+    disturb: Callable[[Gateway], Awaitable[None]],
+    *,
+    caller: RecordingCaller | None = None,
+) -> Trace:
     """A recording of an exchange beside which something happens to its process."""
     providers = [ScriptedProvider(*script, for_ever=True) for _ in range(2)]
 
@@ -111,8 +116,8 @@ def disturbed(script: Sequence[Answer], disturb: Callable[[Gateway], Awaitable[N
         tape = Tape(SALT)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(disturb, gate)
-            caller, taped = recording.recorded(door(), RecordingCaller(), gate, tape)
-            recording.ended(await run_exchange(door(), caller, taped), tape)
+            wrapped = recording.recorded(door(), caller or RecordingCaller(), gate, tape)
+            recording.ended(await run_exchange(door(), *wrapped), tape)
         return trace_of(tape, tables(2))
 
     return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -137,15 +142,48 @@ def test_an_exchange_that_got_no_place_gets_none_again() -> None:
 
     async def full(gate: Gateway) -> None:
         gate.dispatch.providers.taken.update({"p0": 64, "p1": 64})
+        await trio.lowlevel.checkpoint()
 
     async def closed(gate: Gateway) -> None:
         gate.dispatch.exchanges.taken["exchange"] = gate.limits.exchanges_max
         gate.dispatch.drain(99.0)
+        await trio.lowlevel.checkpoint()
 
     for disturb, code in ((full, "queue_timeout"), (closed, "draining")):
         trace = disturbed([healthy("one")], disturb)
         result = verify("", trace)
         assert (result.kind, result.before.code) == (Class.SAME, code), result.lines
+
+
+def test_an_exchange_that_ended_while_it_waited_ends_there_again() -> None:
+    """Its caller left; where it stays, nobody knows whether there would have been a place."""
+    leaving = RecordingCaller()
+
+    async def leave(gate: Gateway) -> None:
+        gate.dispatch.providers.taken.update({"p0": 64, "p1": 64})
+        await trio.sleep(2)
+        leaving.leave()
+
+    trace = disturbed([healthy("one")], leave, caller=leaving)
+    assert verify("", trace).kind is Class.SAME
+    patient = without(trace, CallerEvent)
+    assert "waits for a place longer" in verify("", patient).lines[0]
+
+
+def test_a_hold_is_looked_at_when_it_was() -> None:
+    """A loop that was busy came late; what if asks a loop that is not."""
+    route = {"hold": {"mode": "window", "tail_ms": 100}}
+    trace = recorded([healthy(*WORDS, every=0.2)], route=route)
+    looks = [each for each in trace.records if isinstance(each, Fact) and each.what == "look"]
+    late = [
+        msgspec.structs.replace(each, t=each.t + 50_000) if each in looks else each
+        for each in trace.records
+    ]
+    slow = verify("", msgspec.structs.replace(trace, records=tuple(late)))
+    assert slow.kind is Class.SAME
+    assert slow.after is not None
+    assert slow.after.first_byte == pytest.approx(slow.before.first_byte + 0.05)
+    assert asked(trace, route=route).kind is Class.SAME
 
 
 def test_a_drain_ends_the_exchange_where_it_ended_it() -> None:

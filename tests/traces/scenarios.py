@@ -17,7 +17,7 @@ import trio
 import trio.testing
 
 from actors.ports import AwaitingFilter, AwaitingFilters, Caller
-from gate.errors import FilterUnavailable
+from gate.errors import FilterUnavailable, UpstreamFault
 from gate.failure import Failure, FailureKind
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
@@ -26,6 +26,7 @@ from ops.trace import write_traces
 from tests.doubles import (
     FOREVER,
     Answer,
+    Read,
     RecordingCaller,
     ScriptedProvider,
     SlowCaller,
@@ -125,6 +126,29 @@ def _tunnelled() -> Iterator[Scenario]:
         raw = _config("live", provider={"path": "tunnel"})
         pair = _pair(fault, answer, stream=True)
         yield Scenario(f"{fault}/tunnel", Recording(raw, pair, caller))
+
+
+def _relayed() -> Iterator[Scenario]:
+    """Endpoints that nothing but a tunnel serves: files, streams of bytes, JSON."""
+    kind = ((b"content-type", b"audio/mpeg"), (b"set-cookie", b"a=b"))
+    cut = Read(after=0.2, fault=UpstreamFault.CUT)
+    answers = {
+        "file": Answer([Read(b"\xff\xfb"), Read(b"\x00end")], headers=kind),
+        "file-cut": Answer([Read(b"\xff\xfb"), cut], headers=kind),
+        "json": body(b'{"object":"list","data":[],"model":"m"}'),
+        **STATUS,
+    }
+    for fault, answer in answers.items():
+        for stream in (False, True):
+            asked = request(stream=stream, input="Hi")
+            pair = [
+                ScriptedProvider(answer, for_ever=True),
+                ScriptedProvider(answers["file"], for_ever=True),
+            ]
+            taken = Recording(
+                _config("live"), pair, RecordingCaller(asked), endpoint="/v1/audio/speech"
+            )
+            yield Scenario(f"{fault}/relayed/{'stream' if stream else 'whole'}", taken)
 
 
 def _continued() -> Iterator[Scenario]:
@@ -271,7 +295,15 @@ def _cut_up(data: bytes) -> Sequence[bytes]:
 
 def scenarios() -> list[Scenario]:
     """All of them; their names differ."""
-    found = [*_faults(), *_tunnelled(), *_continued(), *_denied(), *_awaiting(), *_callers()]
+    found = [
+        *_faults(),
+        *_tunnelled(),
+        *_relayed(),
+        *_continued(),
+        *_denied(),
+        *_awaiting(),
+        *_callers(),
+    ]
     assert len({each.name for each in found}) == len(found)
     return found
 
