@@ -12,22 +12,18 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
-import msgspec
-
 from actors.context import Door, Gateway, Pool, Target
 from actors.ports import (
-    AwaitingFilter,
-    AwaitingFilters,
     BodyPart,
     Caller,
     Disconnected,
-    FilterUnavailable,
     Headers,
     Provider,
     UpstreamFailed,
     UpstreamRequest,
     UpstreamResponse,
 )
+from actors.recording_filters import RecordedFilters
 from actors.recording_process import (
     RecordedDispatch,
     RecordedHealth,
@@ -36,13 +32,10 @@ from actors.recording_process import (
 )
 from actors.tape import Tape
 from actors.world import World
-from gate.filters.awaited import Awaited, Question
-from gate.filters.contract import Passed, Verdict
 from gate.framing_tunnel import relayed_headers
 from gate.observe import Measured, Observation, Outcome, Probe, TokenKind, What
 from gate.sse import KEEP_ALIVE
 from gate.trace import (
-    Answered,
     Attempt,
     CallerEvent,
     Decision,
@@ -169,7 +162,9 @@ class _Pools(Mapping[str, Pool]):
             pool,
             targets=tuple(_target(each, tape) for each in pool.targets),
             retries=RecordedRetries(pool.retries, tape),
-            awaiting={name: _Filters(name, each, tape) for name, each in pool.awaiting.items()},
+            awaiting={
+                name: RecordedFilters(name, each, tape) for name, each in pool.awaiting.items()
+            },
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -341,69 +336,3 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
 
     def _tell(self, event: str, *, status: int = 0, headers: Fields = (), fault: str = "") -> None:
         self._tape.add(Upstream(self._n, self._tape.now(), event, status, headers, fault))
-
-
-# ---- filters that await -------------------------------------------------------------------------
-
-
-class _Filters:
-    def __init__(self, name: str, inner: AwaitingFilters, tape: Tape) -> None:
-        self._name = name
-        self._inner = inner
-        self._tape = tape
-
-    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
-        return _Filter(
-            self._name, attempt, self._inner.begin(exchange, attempt, awaited), self._tape
-        )
-
-
-class _Filter:
-    def __init__(self, name: str, attempt: int, inner: AwaitingFilter, tape: Tape) -> None:
-        self._name = name
-        self._attempt = attempt
-        self._inner = inner
-        self._tape = tape
-
-    async def judge(self, question: Question) -> Verdict:
-        began = self._tape.now()
-        try:
-            verdict = await self._inner.judge(question)
-        except FilterUnavailable as error:
-            self._tell(question, began, fault=error.public_code)
-            raise
-        except Exception:
-            self._tell(question, began, fault="error")
-            raise
-        except BaseException:
-            self._tell(question, began)
-            raise
-        if isinstance(verdict, Passed):
-            self._tell(question, began, passed=verdict.position)
-        else:
-            self._tell(question, began, violated=msgspec.to_builtins(verdict))
-        return verdict
-
-    def _tell(
-        self,
-        question: Question,
-        began: int,
-        *,
-        passed: int | None = None,
-        violated: Mapping[str, object] | None = None,
-        fault: str | None = None,
-    ) -> None:
-        now, last = self._tape.now(), question.facts is not None
-        said = Answered(
-            self._attempt,
-            now,
-            self._name,
-            question.start,
-            question.end,
-            last,
-            now - began,
-            passed,
-            violated,
-            fault,
-        )
-        self._tape.add(said)
