@@ -8,7 +8,7 @@ ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops 
 
 # What needs neither sockets nor real time runs in two processes; everything else by itself.
 SIDE_BY_SIDE := -n 2 --dist loadfile
-PURE_TESTS := tests/gate tests/actors tests/test_house.py tests/test_architecture.py \
+PURE_TESTS := tests/gate tests/actors tests/traces tests/test_house.py tests/test_architecture.py \
 	tests/e2e/test_corpus.py tests/e2e/test_corpus_filters.py tests/e2e/test_recovery_cuts.py \
 	tests/e2e/test_guardrail.py tests/e2e/test_judging_order.py tests/e2e/test_held_output.py
 
@@ -16,7 +16,7 @@ PURE_TESTS := tests/gate tests/actors tests/test_house.py tests/test_architectur
 .DELETE_ON_ERROR:
 .PHONY: help setup run demo provider fmt fix format lint lint-ruff lint-format lint-async \
 	lint-imports lint-spelling type test test-pure \
-	test-edges cov cov-pure cov-edges cov-core check e2e bench corpus-cuts audit ci
+	test-edges cov cov-pure cov-edges cov-core check e2e replay bench corpus-cuts audit ci
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
@@ -93,6 +93,9 @@ check: lint type cov  ## lint, type and test with coverage
 
 e2e: $(READY)  ## against a real llama.cpp server
 	ops/e2e/llamacpp.sh
+
+replay: $(READY)  ## replay the captured traces: the same bytes and decisions
+	$(BIN)/tidegate replay tests/traces/captured.trace.gz
 
 bench: $(READY)  ## what the gateway costs beside a direct connection and two byte copiers
 	$(BIN)/tidegate bench

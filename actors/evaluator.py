@@ -81,7 +81,7 @@ async def _evaluate(
     answers: Answers | None,
 ) -> None:
     while True:
-        item = await _next(evidence, judge.wake(), answers)
+        item = await _next(evidence, evaluator.wake(), answers)
         match item:
             case Batch():
                 await evaluator.batch(item)
@@ -196,6 +196,11 @@ class _Evaluator:
             released, failure = step
         return released, failure
 
+    def wake(self) -> float | None:
+        """When the hold has to be looked at again; None: at nothing but what comes."""
+        due = self._judge.wake()
+        return None if due is None else self._exchange.world.wake(due)
+
     async def tick(self) -> None:
         """Time has passed, or a filter has answered: what was held for it may go."""
         if self.condemned or self._ended:
@@ -205,7 +210,7 @@ class _Evaluator:
         if failure is not None:
             await self._condemn(self._n, failure)
             return
-        frames = self._judge.tick(trio.current_time())
+        frames = self._judge.tick(self._exchange.world.look())
         if frames:
             await self._release(self._n, frames)
         self._account()

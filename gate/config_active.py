@@ -43,11 +43,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "admin.key_env",
     "admin.bind",
     "store.url",
-    "observe.record_dir",
-    "observe.record_content",
-    "observe.record_bytes_max",
-    "observe.sample_success",
-    "observe.sample_failure",
     "observe.otlp_endpoint",
 )
 

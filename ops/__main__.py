@@ -16,12 +16,15 @@ import typer
 from gate.config_active import inactive
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid
+from gate.trace_codec import TraceInvalid
 from ops.bench import run_bench
 from ops.bench_machine import DescriptorsMissing
 from ops.bench_scenarios import SCENARIOS
 from ops.demo import run_demo
 from ops.plugins import load_plugins
 from ops.provider import run_provider, running_provider
+from ops.record import recording, tables_of
+from ops.replay_command import run_replay
 from transport.configfile import Loaded, Secrets, find_config, load_config
 from transport.serve import ListenFailed, open_listener, serve
 
@@ -133,6 +136,69 @@ def _demo_config(base_url: str, server: Mapping[str, object]) -> Loaded:
         "no configuration found: using the embedded demo provider (models `demo` and `demo-broken`)"
     )
     return Loaded(decode_config(raw), raw, secrets, source=source)
+
+
+@cli.command("record")
+def record_command(
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Where the traces go, instead of observe.record_dir.")
+    ] = Path("traces"),
+    config: Annotated[Path | None, typer.Option(help="The configuration file (TOML).")] = None,
+    bind: Annotated[
+        str | None, typer.Option(help="HOST:PORT to listen on, instead of server.bind.")
+    ] = None,
+) -> None:
+    """Run the gateway as `serve` does, and record every exchange with its full content.
+
+    Without --config the same configuration is looked for as by `serve`.
+    """
+    server: dict[str, object] = {} if bind is None else {"bind": bind}
+    try:
+        plugins = load_plugins()
+        loaded = find_config(config, os.environ, Path.cwd(), server=server, plugins=plugins)
+        print(f"tidegate: recording full content, prompts and answers included, to {folder}")
+        trio.run(_record, loaded, server, folder, restrict_keyboard_interrupt_to_checkpoints=True)
+    except* ConfigInvalid as group:
+        _fail(*(str(error) for error in group.exceptions))
+    except* ListenFailed as group:
+        _fail(*(str(error) for error in group.exceptions))
+
+
+async def _record(loaded: Loaded | None, server: Mapping[str, object], folder: Path) -> None:
+    if loaded is not None:
+        await _listen(recording(loaded, folder))
+        return
+    async with running_provider() as demo:
+        await _listen(recording(_demo_config(demo.base_url, server), folder))
+
+
+@cli.command("replay")
+def replay_command(
+    traces: Annotated[list[Path], typer.Argument(help="Trace files, or folders of them.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(help="What would have been under this configuration; without it: verify."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a report with drawings here.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write all that was read here: *.trace or *.jsonl, with .gz too."),
+    ] = None,
+) -> None:
+    """Replay recorded exchanges through the same actors, on a virtual clock.
+
+    Event streams (.sse), HAR files and VCR cassettes in JSON are imported as traces with made-up times.
+
+    Exits with 1 if an output or a decision differs from the recording, with 2 if a file is no trace.
+    """
+    try:
+        tables = None if config is None else tables_of(config)
+        code = run_replay(traces, tables=tables, as_text=not as_json, report=html, save=save)
+    except (ConfigInvalid, TraceInvalid, OSError) as error:
+        _fail(str(error))
+        return
+    raise typer.Exit(code)
 
 
 @cli.command("check-config")

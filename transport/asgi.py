@@ -41,6 +41,7 @@ from transport.configfile import Loaded, find_config
 from transport.containment import contained
 from transport.metrics import Metrics
 from transport.pages import make_pages
+from transport.recorder import Recorder, open_recorder
 from transport.runtime import open_gateway
 from transport.telemetry import FanOut, LogSink, open_log
 
@@ -72,6 +73,7 @@ class App:
     ) -> None:
         self.gateway: Gateway | None = None
         self.log: LogSink | None = None
+        self.recorder: Recorder | None = None
         self._load = load
         self._owns_listener = owns_listener
         self._log_out = log_out
@@ -110,6 +112,7 @@ class App:
             async with AsyncExitStack() as opened:
                 metrics = Metrics()
                 probe = FanOut(log.observe, metrics.observe, crashed=log.crashed)
+                self.recorder = opened.enter_context(open_recorder(loaded.config, log.say))
                 try:
                     gateway = await opened.enter_async_context(open_gateway(loaded, log, probe))
                     metrics.watch(gateway, lambda: log.dropped + probe.dropped)
@@ -202,7 +205,8 @@ class App:
             model=headers.get(MODEL_HEADER, b"").decode("utf-8", "replace"),
         )
         try:
-            outcome = await run_exchange(door, caller, gateway)
+            run = run_exchange if self.recorder is None else self.recorder.run
+            outcome = await run(door, caller, gateway)
         except BudgetExceeded as error:
             await _refuse(caller, refusal(503, error.public_code), request_id)
             return

@@ -14,10 +14,11 @@ import trio
 from actors.awaiting import Threaded
 from actors.context import Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch
-from actors.ports import AwaitingFilters
+from actors.ports import AwaitingFilters, Provider
 from actors.world import World
 from gate.budget import MemoryBudget
-from gate.config import ModelConfig, ProviderConfig
+from gate.config import GatewayConfig, ModelConfig, ProviderConfig
+from gate.config_plugins import NO_PLUGINS, Plugins
 from gate.filters.plugin import plugged_in
 from gate.health import ProviderHealth
 from gate.observe import Probe
@@ -27,7 +28,7 @@ from transport.provider import HttpProvider
 from transport.telemetry import LogSink
 from transport.webhook import Webhook
 
-__all__ = ["open_gateway", "real_world"]
+__all__ = ["Upstream", "make_pools", "open_gateway", "real_world"]
 
 
 def real_world() -> World:
@@ -40,11 +41,11 @@ def real_world() -> World:
 
 
 @dataclass(frozen=True, slots=True)
-class _Upstream:
+class Upstream:
     """One provider: what was configured, its client, and how it is."""
 
     config: ProviderConfig
-    client: HttpProvider
+    client: Provider
     health: ProviderHealth
 
 
@@ -56,7 +57,7 @@ async def open_gateway(
     config, limits = loaded.config, loaded.config.limits
     async with AsyncExitStack() as clients:
         upstreams = {
-            provider.name: _Upstream(
+            provider.name: Upstream(
                 provider,
                 await clients.enter_async_context(_client(provider, loaded)),
                 ProviderHealth(
@@ -73,7 +74,7 @@ async def open_gateway(
             if table.kind == "webhook"
         }
         yield Gateway(
-            pools=_pools(loaded, upstreams, webhooks),
+            pools=make_pools(config, upstreams, webhooks, plugins=loaded.plugins),
             limits=limits,
             caller_write_seconds=config.server.caller_write_seconds,
             dispatch=Dispatch(
@@ -102,17 +103,24 @@ def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
     )
 
 
-def _pools(
-    loaded: Loaded, upstreams: Mapping[str, _Upstream], webhooks: Mapping[str, Webhook]
+def make_pools(
+    config: GatewayConfig,
+    upstreams: Mapping[str, Upstream],
+    awaiting: Mapping[str, AwaitingFilters],
+    *,
+    plugins: Plugins = NO_PLUGINS,
 ) -> dict[str, Pool]:
-    config, now = loaded.config, trio.current_time()
-    plugins = {kind: plugged_in(plugin) for kind, plugin in loaded.plugins.items()}
-    threads = Threaded()
-    heavy = {kind for kind, plugin in loaded.plugins.items() if plugin.heavy}
-    awaiting: dict[str, AwaitingFilters] = {
+    """The pools by alias. `upstreams`: by the provider's name; `awaiting`: by the name of its table, where a filter that awaits comes from.
+
+    A plug-in that computes for long awaits as well, in a thread, where nothing else is said of it.
+    """
+    now, threads = trio.current_time(), Threaded()
+    heavy = {kind for kind, plugin in plugins.items() if plugin.heavy}
+    in_threads: dict[str, AwaitingFilters] = {
         name: threads for name, table in config.filters.items() if table.kind in heavy
     }
-    awaiting |= webhooks
+    waited_for = {**in_threads, **awaiting}
+    factories = {kind: plugged_in(plugin) for kind, plugin in plugins.items()}
     pools = {}
     for model in config.models:
         route = config.routes[model.route]
@@ -126,14 +134,14 @@ def _pools(
                 share=budget.retry_budget_share, floor=budget.retry_budget_floor, now=now
             ),
             tables=config.filters,
-            plugins=plugins,
-            awaiting={name: awaiting[name] for name in route.filters if name in awaiting},
+            plugins=factories,
+            awaiting={name: waited_for[name] for name in route.filters if name in waited_for},
             route_name=model.route,
         )
     return pools
 
 
-def _targets(model: ModelConfig, upstreams: Mapping[str, _Upstream]) -> list[Target]:
+def _targets(model: ModelConfig, upstreams: Mapping[str, Upstream]) -> list[Target]:
     """The targets that may be chosen, with what a target leaves out as its provider has it."""
     targets = []
     for target in model.targets:

@@ -38,11 +38,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "admin.key_env",
         "admin.bind",
         "store.url",
-        "observe.record_dir",
-        "observe.record_content",
-        "observe.record_bytes_max",
-        "observe.sample_success",
-        "observe.sample_failure",
         "observe.otlp_endpoint",
     )
     assert set(NOT_ACTIVE) >= set(ALREADY_SO)
@@ -97,11 +92,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             ("admin", "key_env", "ADMIN"),
             ("admin", "bind", "127.0.0.1:9090"),
             ("store", "url", "valkey://a:6379/0"),
-            ("observe", "record_dir", "traces"),
-            ("observe", "record_content", "full"),
-            ("observe", "record_bytes_max", 4096),
-            ("observe", "sample_success", 1),
-            ("observe", "sample_failure", 0),
             ("observe", "otlp_endpoint", "http://127.0.0.1:4318"),
         )
     ),
@@ -164,7 +154,6 @@ def test_a_default_that_is_written_out_is_no_wish() -> None:
     raw = tables(
         server={"workers": 1, "tls_cert": ""},
         providers=[{**LOCAL, "path": "normalized", "breaker": {"failures": 5, "open_seconds": 30}}],
-        observe={"sample_failure": 1},
     )
     assert inactive(raw) == ()
 

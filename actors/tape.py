@@ -1,0 +1,108 @@
+"""The tape of one exchange: records in memory, bounded, taken down synchronously by whoever sees them.
+
+It never waits and never raises for want of room: content that finds none is kept as its length and digest, records beyond the limit are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from gate.observe import Measured
+from gate.trace import Part, Ping, Read, Record, Release, Term, digest_of, keyed
+
+__all__ = ["TRACE_BYTES_MAX", "TRACE_RECORDS_MAX", "Tape"]
+
+TRACE_BYTES_MAX: Final = 1_048_576  # of content in one trace
+TRACE_RECORDS_MAX: Final = 20_000
+
+
+class Tape:
+    """`key`: of the digests; `take`: whether there is room, over all tapes, for so many bytes more. `began`: on trio's clock, in seconds."""
+
+    def __init__(
+        self,
+        key: bytes,
+        *,
+        bytes_max: int = TRACE_BYTES_MAX,
+        records_max: int = TRACE_RECORDS_MAX,
+        take: Callable[[int], bool] = lambda size: True,
+    ) -> None:
+        self.key = key
+        self.began = trio.current_time()
+        self.records: list[Record] = []
+        self.kept_bytes = 0
+        self.dropped = 0
+        self.truncated = False
+        self.attempts = 0
+        self.measured: Measured | None = None
+        self.written = 0  # bytes of the response's body
+        self._bytes_max = bytes_max
+        self._records_max = records_max
+        self._take = take
+        self._output = keyed(key)
+
+    def now(self) -> int:
+        """Microseconds since the exchange began."""
+        return self.at(trio.current_time())
+
+    def at(self, seconds: float) -> int:
+        """A moment on trio's clock, as microseconds since the exchange began."""
+        return round((seconds - self.began) * 1e6)
+
+    def add(self, record: Record) -> None:
+        """Takes a record down, or counts it."""
+        if len(self.records) >= self._records_max and not isinstance(record, Term):
+            self.dropped += 1
+            self.truncated = True
+            return
+        self.records.append(record)
+
+    def part(self, t: int, data: bytes, *, last: bool) -> None:
+        """A part of the caller's body."""
+        if self._keeps(data):
+            self.add(Part(t, len(data), last, data))
+        else:
+            self.add(Part(t, len(data), last, sha=digest_of([data], self.key)))
+
+    def read(self, n: int, t: int, waited: int, data: bytes) -> None:
+        """What a read of attempt `n` returned."""
+        if self._keeps(data):
+            self.add(Read(n, t, waited, len(data), data))
+        else:
+            self.add(Read(n, t, waited, len(data), sha=digest_of([data], self.key)))
+
+    def body_digest(self, pieces: list[bytes | memoryview], size: int) -> bytes:
+        """The digest of an attempt's body; empty for one that is too large to look at on the loop."""
+        if size > self._bytes_max:
+            self.truncated = True
+            return b""
+        return digest_of(pieces, self.key)
+
+    def wrote(self, t: int, data: bytes) -> None:
+        """Bytes of the response's body were handed over."""
+        if data:
+            self._output.update(data)
+            self.written += len(data)
+            self.add(Release(t, self.written, len(data), self._output.digest()))
+
+    def pinged(self, t: int) -> None:
+        """A comment of ours was handed over."""
+        self.add(Ping(t))
+
+    def output_digest(self) -> bytes:
+        """Of all that was written."""
+        return self._output.digest()
+
+    def _keeps(self, data: bytes) -> bool:
+        size = len(data)
+        if self.kept_bytes + size > self._bytes_max or not self._take(size):
+            self.truncated = True
+            return False
+        self.kept_bytes += size
+        return True
+
+    def __repr__(self) -> str:
+        return f"Tape({len(self.records)} records, {self.kept_bytes} bytes)"

@@ -1,0 +1,338 @@
+"""The ports of a replay: provider, caller, filters that await and the process, all of them speaking from one script.
+
+Where the run asks for what the recording can't tell (an attempt with another body, more of an answer than was read), it has reached its horizon: what would have come is not known,
+and nothing is made up. `Horizon` says where, and the run is cancelled there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, NoReturn
+
+import msgspec
+import trio
+
+from actors.dispatch import Dispatch, Place
+from actors.ports import (
+    AwaitingFilter,
+    BodyPart,
+    Disconnected,
+    FilterUnavailable,
+    Headers,
+    UpstreamFailed,
+    UpstreamRequest,
+)
+from actors.world import World
+from gate.errors import UpstreamFault
+from gate.filters.awaited import Awaited, Question
+from gate.filters.contract import Passed, Verdict, Violated
+from gate.health import ProviderHealth
+from gate.retry_budget import RetryBudget
+from gate.sse import KEEP_ALIVE
+from gate.trace import Answered, Fact, digest_of
+from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, due, plain
+
+__all__ = [
+    "Horizon",
+    "ReplayCaller",
+    "ReplayDispatch",
+    "ReplayFilters",
+    "ReplayHealth",
+    "ReplayProvider",
+    "ReplayRetries",
+    "replay_world",
+]
+
+LEFT_SECONDS: Final = 1.0  # the replay's own clocks may run out so much later than the recording's
+
+
+class Horizon:
+    """How far the recording tells. `reached`: where the run went beyond it, in words; empty: it did not."""
+
+    def __init__(self, script: Script) -> None:
+        self.reached = ""
+        self.scope = trio.CancelScope()
+        self._ends = [at for at in (script.gone_at, script.shutdown_at) if at is not None]
+
+    async def reach(self, where: str) -> NoReturn:
+        """Ends the run.
+
+        A replay is ahead of the recording by the time that computing took. Where the exchange was ended from outside just then, it had not come so far.
+        """
+        now = trio.current_time()
+        for at in self._ends:
+            if now < at < now + SLACK_SECONDS:
+                await trio.sleep_until(at + LEFT_SECONDS)
+        self.reached = self.reached or where
+        self.scope.cancel()
+        await trio.sleep_forever()
+        raise AssertionError("the run was cancelled")
+
+
+class ReplayProvider:
+    """One provider. An attempt is answered as the recorded one was that had the same body, as long after its beginning as then."""
+
+    def __init__(self, script: Script, horizon: Horizon) -> None:
+        self._script = script
+        self._horizon = horizon
+
+    @asynccontextmanager
+    async def attempt(
+        self, request: UpstreamRequest, *, on_connected: Callable[[], None]
+    ) -> AsyncIterator[_Response]:
+        digest = digest_of(request.body, self._script.trace.header.salt)
+        found = self._script.attempt(digest)
+        if found is None:
+            await self._horizon.reach(
+                f"at attempt {self._script.asked}, whose request was not made in the recording"
+            )
+        response = _Response(found, self._horizon)
+        while not response.status:
+            if (await response.step()).event == "connected":
+                on_connected()
+        try:
+            yield response
+        finally:
+            await response.close()  # noqa: ASYNC102 - shielded in there, and bounded
+
+
+class _Response:
+    """One recorded attempt, step by step."""
+
+    def __init__(self, attempt: AttemptScript, horizon: Horizon) -> None:
+        self.status = 0
+        self.headers: Headers = ()
+        self._horizon = horizon
+        self._n = attempt.n
+        self._closing = attempt.closing
+        self._steps = list(reversed(attempt.steps))
+        ahead = trio.current_time() - attempt.at
+        self._shift = ahead if abs(ahead) > SLACK_SECONDS else 0.0
+
+    async def read(self) -> bytes:
+        return (await self.step()).data
+
+    async def close(self) -> None:
+        """Takes as long as it did. What does not wait has no checkpoint."""
+        took = self._closing
+        if took:
+            # Shielded, as a connection is closed whatever happens.
+            # Bounded by: SLACK_SECONDS.
+            with trio.CancelScope(shield=True):
+                await trio.sleep(min(took, SLACK_SECONDS))
+
+    async def step(self) -> Step:
+        """The next thing that happened, when it is due. Raises `UpstreamFailed`."""
+        if not self._steps:
+            # After the end of the body every read says so again.
+            await trio.lowlevel.checkpoint()
+            return Step("eof", 0.0)
+        step = self._steps.pop()
+        at = step.at + self._shift
+        if step.event == "left":
+            await trio.sleep_until(at + LEFT_SECONDS)
+            await self._horizon.reach(
+                f"at attempt {self._n} of the recording, which was left before its end"
+            )
+        if step.event == "read":
+            at = due(at, step.took, trio.current_time())
+        await trio.sleep_until(at)
+        if step.event == "fault":
+            raise UpstreamFailed(UpstreamFault[step.fault])
+        if step.event == "head":
+            self.status = step.status
+            self.headers = plain(step.headers)
+        return step
+
+
+class ReplayCaller:
+    """The caller: its body comes, and it leaves, when it did; a write takes as long as the recorded one of those bytes."""
+
+    def __init__(self, script: Script) -> None:
+        self.body = bytearray()
+        self._parts = list(reversed(script.parts))
+        self._gone_at = script.gone_at
+        self._blocked = script.blocked
+        self._ended = trio.Event()
+
+    async def receive(self) -> BodyPart | Disconnected:
+        if self._parts:
+            at, part = self._parts.pop()
+            await trio.sleep_until(at)
+            return BodyPart(part.b, part.last)
+        with trio.CancelScope(deadline=float("inf") if self._gone_at is None else self._gone_at):
+            await self._ended.wait()
+        return Disconnected()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def write(self, data: bytes) -> None:
+        await self._take(b"" if data == KEEP_ALIVE else data)
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._take(data)
+        self._ended.set()
+
+    def abort(self) -> None:
+        self._ended.set()
+
+    async def _take(self, data: bytes) -> None:
+        self.body += data
+        await trio.lowlevel.checkpoint()
+        while self._blocked and self._blocked[0].offset <= len(self.body):
+            blocked = self._blocked.popleft()
+            until = due(blocked.at, blocked.took, trio.current_time())
+            # Shielded: the server's write can't be cancelled either; one that was cancelled was another port's.
+            # Bounded by: the recording, in which the write did return.
+            with trio.CancelScope(shield=blocked.returned):
+                await trio.sleep_until(until if blocked.returned else until + LEFT_SECONDS)
+
+
+class ReplayFilters:
+    """A filter that awaits: what it said is an input, so it says it again, and of the same frames only."""
+
+    def __init__(self, name: str, script: Script, horizon: Horizon) -> None:
+        self._name = name
+        self._script = script
+        self._horizon = horizon
+
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        return _ReplayFilter(self._name, attempt, self._script, self._horizon)
+
+
+class _ReplayFilter:
+    """One attempt's. How frames fall into questions depends on the moment, so an answer is good for every question whose frames it has seen."""
+
+    def __init__(self, name: str, attempt: int, script: Script, horizon: Horizon) -> None:
+        self._name = name
+        self._attempt = attempt
+        self._said = script.answers(attempt, name)
+        self._horizon = horizon
+
+    async def judge(self, question: Question) -> Verdict:
+        began = trio.current_time()
+        while self._said and not _settles(self._said[0][1], question, final=len(self._said) == 1):
+            self._said.popleft()
+        if not self._said:
+            await self._horizon.reach(
+                f"at attempt {self._attempt}, of which {self._name} was not asked this"
+            )
+        at, answer = self._said[0]
+        until = due(at, answer.us / 1e6, began)
+        if answer.fault is None and answer.passed is None and answer.violated is None:
+            await trio.sleep_until(until + LEFT_SECONDS)
+            await self._horizon.reach(
+                f"at attempt {self._attempt}, where {self._name} is waited for longer"
+            )
+        await trio.sleep_until(until)
+        if answer.fault is not None:
+            raise FilterUnavailable(answer.fault)
+        if answer.violated is not None:
+            return msgspec.convert(answer.violated, Violated)
+        assert answer.passed is not None, "an answer says something"
+        return Passed(min(answer.passed, question.end))
+
+
+def _settles(answer: Answered, question: Question, *, final: bool) -> bool:
+    """Whether it says something about all of these frames, or that there is no more to say. Where nothing was asked at the end, nothing had been new."""
+    if answer.passed is None:
+        return True
+    return answer.end >= question.end and (answer.last or final or question.facts is None)
+
+
+# ---- the process --------------------------------------------------------------------------------
+
+
+def replay_world(script: Script, *, late: bool) -> World:
+    """Wall time and draws as they were told; an id is never asked for, because the door gave it. `late`: holds are looked at when they were, and not as soon as they are due."""
+    header = script.trace.header
+
+    def wall() -> int:
+        told = script.fact("wall")
+        return int(told[1].value or 0) if told else header.wall
+
+    def draw() -> float:
+        told = script.fact("draw")
+        return float(told[1].value or 0.0) if told else 0.5
+
+    world = World(wall=wall, new_id=lambda: header.trace_id, draw=draw)
+    return replace(world, wake=script.look_after) if late else world
+
+
+class ReplayHealth(ProviderHealth):
+    """A provider's health as the exchange was told of it; what other exchanges did to it is in there. Beyond the recording it is well."""
+
+    def __init__(self, name: str, script: Script) -> None:
+        super().__init__(failures=1_000_000, open_seconds=1.0)
+        self._name = name
+        self._script = script
+
+    def wait_seconds(self, now: float) -> float:
+        told = self._script.fact("wait", self._name)
+        return float(told[1].value or 0.0) if told else 0.0
+
+
+class ReplayRetries(RetryBudget):
+    """The retry budget as the exchange was told of it; beyond the recording there is some."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(share=1.0, floor=100.0, now=0.0)
+        self._script = script
+
+    def left(self, now: float) -> bool:
+        told = self._script.fact("retries")
+        return bool(told[1].value) if told else True
+
+
+class ReplayDispatch(Dispatch):
+    """Places as the exchange got them, after the waits that it had; beyond the recording there is room."""
+
+    def __init__(self, script: Script, names: Iterable[str], horizon: Horizon) -> None:
+        super().__init__(
+            exchanges_max=1,
+            queue_max=0,
+            queue_seconds_max=0.0,
+            concurrency=dict.fromkeys(names, 1),
+        )
+        self._script = script
+        self._horizon = horizon
+
+    @property
+    def drain_ends(self) -> float:
+        told = self._script.standing("drain_ends", trio.current_time())
+        return float("inf") if told is None else float(told.value or 0.0) / 1e6
+
+    @drain_ends.setter
+    def drain_ends(self, value: float) -> None:
+        """The recording says when; nobody else does."""
+
+    async def admit(self, place: Place) -> str | None:
+        told = self._script.fact("admit")
+        if told is not None:
+            await self._waited(*told)
+            if told[1].value is not None:
+                return str(told[1].value)
+        return await super().admit(place)
+
+    @asynccontextmanager
+    async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:
+        told = self._script.fact("slot")
+        if told is not None:
+            await self._waited(*told)
+            if told[1].value is None:
+                yield None
+                return
+            names = [str(told[1].value)] if told[1].value in names else names
+        async with super().slot(names, place) as name:
+            yield name
+
+    async def _waited(self, at: float, fact: Fact) -> None:
+        """Waits as the recording did; what did not wait then has no checkpoint now."""
+        if fact.value is False:
+            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()) + LEFT_SECONDS)
+            await self._horizon.reach("where it waits for a place longer than was waited")
+        if fact.us:
+            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()))

@@ -1,0 +1,323 @@
+"""The exchanges of the captured-trace suite: every fault under every hold mode, every directive, every filter's violation, callers and a process that misbehave.
+
+    python -m tests.traces.scenarios    records all of them anew
+
+A recording is kept, not made in the test: what replays has to be what an earlier version did. Record anew only where a change of behaviour is meant, and say so in its commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+import trio.testing
+
+from actors.ports import AwaitingFilter, AwaitingFilters, Caller
+from gate.errors import FilterUnavailable, UpstreamFault
+from gate.failure import Failure, FailureKind
+from gate.filters.awaited import Awaited, Question
+from gate.filters.contract import Passed, Verdict, Violated
+from gate.trace import Trace
+from ops.trace import write_traces
+from tests.doubles import (
+    FOREVER,
+    Answer,
+    Read,
+    RecordingCaller,
+    ScriptedProvider,
+    SlowCaller,
+    body,
+    healthy,
+    request,
+    whole,
+)
+from tests.traces.faults import PACE, STATUS, STREAM, WHOLE, WORDS
+from tests.tracing import Recording, tables
+
+CAPTURED: Final = Path(__file__).with_name("captured.trace.gz")
+
+CLOCKS: Final = {
+    "connect_seconds": 1.0,
+    "headers_seconds": 2.0,
+    "first_content_seconds": 2.0,
+    "gap_seconds": 1.5,
+    "json_seconds": 3.0,
+    "total_seconds": 30.0,
+    "last_candidate_factor": 1.0,
+}
+HOLDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "live": {"mode": "live"},
+    "window": {"mode": "window", "tail_chars": 24, "opening_chars": 8},
+    "buffered": {"mode": "buffered"},
+}
+LIMITS: Final = {"event_bytes_max": 8_192}
+TOOLS: Final = [{"type": "function", "function": {"name": "gauge", "parameters": {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}}}]  # fmt: skip
+SCHEMA: Final = {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}  # fmt: skip
+FORMAT: Final = {"type": "json_schema", "json_schema": {"name": "reading", "schema": SCHEMA}}
+FILTERS: Final = ["empty", "repetition", "encoding", "refusal", "tool_calls", "structured_output"]
+STRUCTURED: Final = frozenset({"not-json", "off-schema", "fenced"})
+HEALTHY_CALL: Final = STREAM["call"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """One exchange with its name, `fault/form/variant`."""
+
+    name: str
+    recording: Recording
+
+    async def take(self) -> Trace:
+        return await self.recording.take(self.name.replace("/", "."))
+
+
+def _config(hold: str, *, route: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    base = {"hold": HOLDS[hold], "clocks": CLOCKS, "filters": FILTERS, **(route or {})}
+    return tables(2, route=base, limits=LIMITS, **more)
+
+
+def _asked(fault: str, *, stream: bool) -> bytes:
+    members: dict[str, Any] = {}
+    if fault.startswith("call"):
+        members["tools"] = TOOLS
+    if fault in STRUCTURED:
+        members["response_format"] = FORMAT
+    if fault == "usage-alone":
+        members["stream_options"] = {"include_usage": True}
+    return request(stream=stream, **members)
+
+
+def _second(fault: str, *, stream: bool) -> Answer:
+    """What the other provider says: an answer that fits the request."""
+    if fault.startswith("call") and stream:
+        return HEALTHY_CALL
+    if fault in STRUCTURED:
+        return healthy('{"level":', " 4}", every=PACE) if stream else body(whole('{"level": 4}'))
+    return healthy(*WORDS, every=PACE) if stream else body(whole("".join(WORDS)))
+
+
+def _pair(fault: str, answer: Answer, *, stream: bool) -> list[ScriptedProvider]:
+    return [
+        ScriptedProvider(answer, for_ever=True),
+        ScriptedProvider(_second(fault, stream=stream), for_ever=True),
+    ]
+
+
+def _faults() -> Iterator[Scenario]:
+    """The catalogue under every hold mode, then as JSON answers."""
+    for hold in HOLDS:
+        for fault, answer in {**STREAM, **STATUS}.items():
+            caller = RecordingCaller(_asked(fault, stream=True))
+            pair = _pair(fault, answer, stream=True)
+            yield Scenario(f"{fault}/{hold}", Recording(_config(hold), pair, caller))
+    for fault, answer in {**WHOLE, **STATUS}.items():
+        caller = RecordingCaller(_asked(fault, stream=False))
+        pair = _pair(fault, answer, stream=False)
+        yield Scenario(f"{fault}/json", Recording(_config("live"), pair, caller))
+
+
+def _tunnelled() -> Iterator[Scenario]:
+    """The catalogue where the provider's own bytes leave."""
+    for fault, answer in {**STREAM, **STATUS}.items():
+        caller = RecordingCaller(_asked(fault, stream=True))
+        raw = _config("live", provider={"path": "tunnel"})
+        pair = _pair(fault, answer, stream=True)
+        yield Scenario(f"{fault}/tunnel", Recording(raw, pair, caller))
+
+
+def _relayed() -> Iterator[Scenario]:
+    """Endpoints that nothing but a tunnel serves: files, streams of bytes, JSON."""
+    kind = ((b"content-type", b"audio/mpeg"), (b"set-cookie", b"a=b"))
+    cut = Read(after=0.2, fault=UpstreamFault.CUT)
+    answers = {
+        "file": Answer([Read(b"\xff\xfb"), Read(b"\x00end")], headers=kind),
+        "file-cut": Answer([Read(b"\xff\xfb"), cut], headers=kind),
+        "json": body(b'{"object":"list","data":[],"model":"m"}'),
+        **STATUS,
+    }
+    for fault, answer in answers.items():
+        for stream in (False, True):
+            asked = request(stream=stream, input="Hi")
+            pair = [
+                ScriptedProvider(answer, for_ever=True),
+                ScriptedProvider(answers["file"], for_ever=True),
+            ]
+            taken = Recording(
+                _config("live"), pair, RecordingCaller(asked), endpoint="/v1/audio/speech"
+            )
+            yield Scenario(f"{fault}/relayed/{'stream' if stream else 'whole'}", taken)
+
+
+def _continued() -> Iterator[Scenario]:
+    """Answers that go on at another attempt, with the seam that each of them makes."""
+    rest = {
+        "exact": WORDS[3:],
+        "overlapping": WORDS[1:],
+        "anew": WORDS,
+        "foreign": (" Something", " else", " entirely."),
+    }
+    able = {"prefill": "vllm"}
+    for fault in ("cut-early", "cut-late", "stall", "error-late", "no-finish", "malformed-event"):
+        for form, words in rest.items():
+            raw = _config(
+                "window", provider=able, route={"recovery": {"continuation": "committed"}}
+            )
+            second = ScriptedProvider(healthy(*words, every=PACE), for_ever=True)
+            first = ScriptedProvider(STREAM[fault], for_ever=True)
+            yield Scenario(f"{fault}/continued/{form}", Recording(raw, [first, second]))
+
+
+def _denied() -> Iterator[Scenario]:
+    """Patterns with every action, and the strict output policy."""
+    for action in ("error", "exact", "next_provider", "continuation"):
+        for hold in HOLDS:
+            table = {"kind": "patterns", "patterns": ["swordfish"], "action": action}
+            words: dict[str, Any] = {
+                "filters": ["words"],
+                "recovery": {"continuation": "committed"},
+            }
+            raw = _config(hold, route=words, filters={"words": table}, provider={"prefill": "vllm"})
+            pair = _pair("", STREAM["denied-words"], stream=True)
+            yield Scenario(f"denied-words/{hold}/{action}", Recording(raw, pair))
+    for fault in ("fenced", "think-tags", "reasoning", "not-json"):
+        route: dict[str, Any] = {
+            "filters": [*FILTERS, "output_policy"],
+            "output_policy": "strict",
+            "think_tags": True,
+        }
+        caller = RecordingCaller(_asked(fault, stream=True))
+        pair = _pair(fault, STREAM[fault], stream=True)
+        yield Scenario(f"{fault}/strict", Recording(_config("buffered", route=route), pair, caller))
+    for fault, level in (("off-schema", "check"), ("off-schema", "reject"), ("off-schema", "off")):
+        caller = RecordingCaller(_asked(fault, stream=True))
+        raw = _config("buffered", route={"structured_output": level})
+        pair = _pair(fault, STREAM[fault], stream=True)
+        yield Scenario(f"{fault}/structured/{level}", Recording(raw, pair, caller))
+
+
+class Service:
+    """A filter that awaits: `seconds` for each question; denies answers that are `denied` frames long or longer; or can't be asked."""
+
+    def __init__(self, seconds: float, *, denied: int = 0, fault: str = "") -> None:
+        self._seconds = seconds
+        self._denied = denied
+        self._fault = fault
+
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
+        return self
+
+    async def judge(self, question: Question) -> Verdict:
+        await trio.sleep(self._seconds)
+        if self._fault:
+            raise FilterUnavailable(self._fault)
+        if self._denied and question.end >= self._denied:
+            failure = Failure(FailureKind.DENIED_NEXT, verdict="denied_by_service")
+            return Violated(question.start, "denied_by_service", failure)
+        return Passed(question.end)
+
+
+def _awaiting() -> Iterator[Scenario]:
+    """A webhook that answers, denies, is late or away, under both failure policies."""
+    services: Mapping[str, Callable[[], Service]] = {
+        "quick": lambda: Service(0.01),
+        "slow": lambda: Service(0.2),
+        "late": lambda: Service(0.8),
+        "denying": lambda: Service(0.03, denied=4),
+        "away": lambda: Service(0.01, fault="http_503"),
+        "hanging": lambda: Service(FOREVER),
+    }
+    for form, service in services.items():
+        for policy in ("open", "closed"):
+            for hold in ("live", "buffered"):
+                table = {"kind": "webhook", "url": "http://127.0.0.1:9/", "failure": policy}
+                raw = _config(hold, route={"filters": ["empty", "hook"]}, filters={"hook": table})
+                awaiting: dict[str, AwaitingFilters] = {"hook": service()}
+                pair = _pair("", STREAM["healthy"], stream=True)
+                name = f"webhook-{form}/{hold}/{policy}"
+                yield Scenario(name, Recording(raw, pair, awaiting=awaiting))
+
+
+class LeavingCaller(RecordingCaller):
+    """Leaves when it has got so many pieces."""
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__()
+        self._pieces = pieces
+
+    async def write(self, data: bytes) -> None:
+        await super().write(data)
+        if len(self.writes) == self._pieces:
+            self.leave()
+
+
+class DeadCaller(RecordingCaller):
+    """Takes nothing, until the server cuts its connection: a write can't be cancelled before."""
+
+    async def write(self, data: bytes) -> None:
+        await super().write(data)
+        # Bounded by: the server's own write limit, which this stands for.
+        with trio.CancelScope(shield=True):
+            await trio.sleep(2.5)
+        self.leave()
+
+
+def _callers() -> Iterator[Scenario]:
+    """Callers that leave, are slow, take nothing, or send what can't be served."""
+    quick = {"server": {"caller_write_seconds": 2.0}}
+    callers: Mapping[str, Callable[[], Caller]] = {
+        "leaves-early": lambda: LeavingCaller(1),
+        "leaves-late": lambda: LeavingCaller(5),
+        "slow": lambda: SlowCaller(request(), seconds=0.4),
+        "takes-nothing": DeadCaller,
+        "parts": lambda: RecordingCaller(*_cut_up(request()), gap=0.05),
+        "no-json": lambda: RecordingCaller(b"{"),
+        "no-model": lambda: RecordingCaller(b'{"messages":[]}'),
+        "other-model": lambda: RecordingCaller(request(model="large")),
+        "never-whole": lambda: RecordingCaller(b'{"model"', endless=True),
+    }
+    for form, caller in callers.items():
+        raw = {**_config("live"), **quick, "limits": {**LIMITS, "body_seconds_max": 2.0}}
+        pair = _pair("", STREAM["healthy"], stream=True)
+        yield Scenario(f"caller-{form}/live", Recording(raw, pair, caller()))
+    pinged = _config(
+        "buffered", route={"hold": {"mode": "buffered", "ping_seconds": 0.3, "pings_commit": True}}
+    )
+    pair = _pair("", STREAM["drip"], stream=True)
+    yield Scenario("drip/pings", Recording(pinged, pair))
+
+
+def _cut_up(data: bytes) -> Sequence[bytes]:
+    return [data[:9], data[9:40], data[40:]]
+
+
+def scenarios() -> list[Scenario]:
+    """All of them; their names differ."""
+    found = [
+        *_faults(),
+        *_tunnelled(),
+        *_relayed(),
+        *_continued(),
+        *_denied(),
+        *_awaiting(),
+        *_callers(),
+    ]
+    assert len({each.name for each in found}) == len(found)
+    return found
+
+
+def take(scenario: Scenario) -> Trace:
+    """Records one on a virtual clock."""
+    return trio.run(scenario.take, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def main() -> None:
+    """Records the suite anew."""
+    count = write_traces(CAPTURED, map(take, scenarios()))
+    sys.stdout.write(f"{CAPTURED.name}: {count} traces, {CAPTURED.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main()

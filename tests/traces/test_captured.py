@@ -1,0 +1,86 @@
+"""Recordings that were made once replay as they were: every byte and every decision, over any schedule."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from gate.trace import Decision, Read, Term, Trace
+from ops.replay import differences, replay
+from ops.trace import read_traces
+from tests.stepping import seed_scheduler
+from tests.traces.scenarios import CAPTURED, HOLDS, scenarios, take
+
+TRACES_MIN = 200
+DISTINCT_MIN = 120
+DIRECTIVES = {"exact", "schema", "continuation"}
+
+
+@functools.cache
+def captured() -> Sequence[Trace]:
+    return tuple(read_traces(CAPTURED))
+
+
+def combination(trace: Trace) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """Fault, framing, directives and verdicts of one recording."""
+    decisions = [each for each in trace.records if isinstance(each, Decision)]
+    (term,) = (each for each in trace.records if isinstance(each, Term))
+    fault = trace.header.trace_id.split(".")[0]
+    plans = tuple(each.code for each in decisions if each.what == "plan")
+    verdicts = tuple(each.code for each in decisions if each.what in {"violation", "give_up"})
+    return fault, term.framing, plans, verdicts
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_recording_replays_to_the_same_bytes_and_decisions(seed: int) -> None:
+    """Half of them under each schedule, so that both halves see both over two runs of the suite's order."""
+    seed_scheduler(seed)
+    wrong = {}
+    for trace in captured()[seed - 1 :: 2]:
+        found = differences(trace, replay(trace))
+        if found:
+            wrong[trace.header.trace_id] = found[:3]
+    assert wrong == {}
+
+
+def test_the_suite_is_as_wide_as_it_says() -> None:
+    """Copies of one case would make it long, not wide."""
+    assert len(captured()) >= TRACES_MIN
+    assert len({combination(each) for each in captured()}) >= DISTINCT_MIN
+    plans = {plan for each in captured() for plan in combination(each)[2]}
+    assert plans >= DIRECTIVES
+    forms = Counter(each.header.trace_id.split(".")[1] for each in captured())
+    assert min(forms[hold] for hold in HOLDS) >= 70
+
+
+def test_the_suite_is_recorded_from_these_scenarios() -> None:
+    """A scenario that nobody has recorded guards nothing."""
+    names = [each.name.replace("/", ".") for each in scenarios()]
+    assert names == [each.header.trace_id for each in captured()]
+
+
+def test_a_recording_that_is_made_now_says_the_same() -> None:
+    """Inputs are those of the script, and times those of the virtual clock: a few of them, all over the suite."""
+    for scenario, before in list(zip(scenarios(), captured(), strict=True))[::23]:
+        now = take(scenario)
+        terms = [[each for each in trace.records if isinstance(each, Term)] for trace in (before, now)]  # fmt: skip
+        assert terms[0] == terms[1], scenario.name
+
+
+def test_another_output_is_found() -> None:
+    """A byte that a provider says otherwise changes the answer, and the verdict is told with the place."""
+    trace = next(each for each in captured() if each.header.trace_id == "healthy.live")
+    changed = tuple(
+        msgspec.structs.replace(each, b=each.b.replace(b"keeper", b"kelper"))
+        if isinstance(each, Read)
+        else each
+        for each in trace.records
+    )
+    other = msgspec.structs.replace(trace, records=changed)
+    found = differences(other, replay(other))
+    assert [line.split(":")[0] for line in found] == ["output", "terminal"]
+    assert "kelper" in found[0]
