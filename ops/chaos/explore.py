@@ -135,10 +135,10 @@ class _Search:
         tally.points += bool(case.faults)
         tally.inert += bool(case.faults) and run.missed
         tally.steps += run.injector.count
-        tally.stood.update(point.site for point in run.injector.points)
+        tally.stood.update(site for point in run.injector.points for site in point.sites)
         for strike in run.injector.strikes:
             if strike.hit:
-                (tally.raised if strike.error is not None else tally.cancelled).add(strike.site)
+                (tally.raised if strike.error is not None else tally.cancelled).update(strike.sites)
         findings = broken(run)
         if findings:
             self._failed(case, findings)

@@ -17,15 +17,15 @@ import trio
 from actors.probe import ACTOR
 from ops.chaos.cases import ANYONE, CALLER, DRAIN, PORT, REQUEST, Fault
 from ops.chaos.sched import (
-    awaiting_abort,
     cancelled_by,
     next_error,
     own_scope,
+    reachable,
     replace_next,
     throw,
 )
 
-__all__ = ["PART", "STEPS_MAX", "Abandoned", "Bug", "Injector", "Point", "Targets", "site_of"]
+__all__ = ["PART", "STEPS_MAX", "Abandoned", "Bug", "Injector", "Point", "Targets", "site_of", "sites_of"]
 
 STEPS_MAX: Final = 20_000  # of one run; a whole exchange takes some hundred
 SUBJECT: Final = "subject"
@@ -46,14 +46,14 @@ class Abandoned(BaseException):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `site`: where the task waits."""
+    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first."""
 
     at: int
     actor: str
     subject: bool
     fresh: bool
     reachable: bool
-    site: str
+    sites: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -67,12 +67,17 @@ class Targets:
 
 def site_of(task: trio.lowlevel.Task) -> str:
     """`actors/sink.py:123`: the innermost line of the product at which the task waits; empty where there is none."""
-    found = ""
-    for frame, line in task.iter_await_frames():
-        name = frame.f_code.co_filename
-        if name.startswith(_OURS):
-            found = f"{name.removeprefix(_ROOT)}:{line}"
-    return found
+    sites = sites_of(task)
+    return sites[-1] if sites else ""
+
+
+def sites_of(task: trio.lowlevel.Task) -> tuple[str, ...]:
+    """The same for every line of the product that waits for the one below it, outermost first."""
+    return tuple(
+        f"{frame.f_code.co_filename.removeprefix(_ROOT)}:{line}"
+        for frame, line in task.iter_await_frames()
+        if frame.f_code.co_filename.startswith(_OURS)
+    )
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Strike:
     fault: Fault
     time: float
     actor: str
-    site: str
+    sites: tuple[str, ...]
     hit: bool
     error: Bug | None = None
 
@@ -107,6 +112,7 @@ class Injector(trio.abc.Instrument):
         self._waiting = sorted(waiting, key=lambda fault: fault.at)
         self._next = self._waiting[0].at if self._waiting else 0
         self._fresh = True
+        self._before = False
         self._struck = False
         self._told: dict[trio.lowlevel.Task, int] = {}
 
@@ -123,8 +129,9 @@ class Injector(trio.abc.Instrument):
             return
         if self._struck:
             self._watch(task)
+        self._before = True
         self._point(task, fresh=self._fresh)
-        self._fresh = False
+        self._fresh = self._before = False
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, where the task waits again or has ended."""
@@ -144,15 +151,15 @@ class Injector(trio.abc.Instrument):
             self._strike(fault, task)
 
     def _note(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
-        actor, reachable = task.context.get(ACTOR, ""), awaiting_abort(task)
-        subject = task.context[PART] == SUBJECT
-        site = site_of(task)
-        self.points.append(Point(self.count, actor, subject, fresh, reachable, site))
-        self.steps.append((round(trio.current_time(), 6), actor, site))
+        actor, subject = task.context.get(ACTOR, ""), task.context[PART] == SUBJECT
+        sites, after = sites_of(task), not self._before
+        point = Point(self.count, actor, subject, fresh, after and reachable(task), sites)
+        self.points.append(point)
+        self.steps.append((round(trio.current_time(), 6), actor, sites[-1] if sites else ""))
 
     def _strike(self, fault: Fault, task: trio.lowlevel.Task) -> None:
-        actor, site = task.context.get(ACTOR, ""), site_of(task)
-        strike = Strike(fault, trio.current_time(), actor, site, hit=True)
+        actor = task.context.get(ACTOR, "")
+        strike = Strike(fault, trio.current_time(), actor, sites_of(task), hit=True)
         self.strikes.append(strike)
         self._struck = True
         match fault.who:

@@ -21,11 +21,11 @@ __all__ = [
     "REVERSE",
     "SEAMS",
     "ScheduleInvalid",
-    "awaiting_abort",
     "cancelled_by",
     "deterministic",
     "next_error",
     "own_scope",
+    "reachable",
     "replace_next",
     "schedule_names",
     "throw",
@@ -41,6 +41,7 @@ SEAMS: Final = {
         "_cancel_status",
         "_counter",
         "_next_send",
+        "_next_send_fn",
     ),
     "trio._core._run.CancelStatus": ("_parent", "_scope", "parent_cancellation_is_visible_to_us"),
 }
@@ -93,21 +94,30 @@ def deterministic(schedule: str) -> Iterator[None]:
         names.update(before)
 
 
-def awaiting_abort(task: trio.lowlevel.Task) -> bool:
-    """Whether an exception can be delivered where this task waits."""
-    return task._abort_func is not None
+def reachable(task: trio.lowlevel.Task) -> bool:
+    """Whether an exception can be delivered where this task waits; asked at the end of its step."""
+    return task._abort_func is not None or _passes(task)
+
+
+def _passes(task: trio.lowlevel.Task) -> bool:
+    """It has only given way for a turn, and nothing else is on its way to it."""
+    private: Any = task
+    return private._next_send_fn is not None and isinstance(private._next_send, outcome.Value)
 
 
 def throw(task: trio.lowlevel.Task, error: BaseException) -> bool:
-    """Raises `error` where the task waits, shielded or not; False where it does not wait, or can't be reached there."""
-    if not awaiting_abort(task):
-        return False
+    """Raises `error` where the task waits, shielded or not; False where it can't be reached there."""
 
     def raise_it() -> NoReturn:
         raise error
 
-    task._attempt_abort(raise_it)
-    return True
+    if task._abort_func is not None:
+        task._attempt_abort(raise_it)
+        return True
+    if _passes(task):
+        replace_next(task, error)
+        return True
+    return False
 
 
 def replace_next(task: trio.lowlevel.Task, error: BaseException) -> None:
@@ -123,8 +133,10 @@ def next_error(task: trio.lowlevel.Task) -> BaseException | None:
 
 
 def own_scope(task: trio.lowlevel.Task) -> trio.CancelScope:
-    """The innermost cancel scope around what the task does now: one of its own, or that of the nursery that it runs in."""
+    """The innermost cancel scope around what the task does now: one of its own, or that of the nursery that it runs in. One that shields is passed over: nobody else can reach it."""
     status: Any = task._cancel_status
+    while status._scope.shield and status._parent is not None:
+        status = status._parent
     scope: trio.CancelScope = status._scope
     return scope
 
