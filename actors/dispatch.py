@@ -54,7 +54,9 @@ class Places:
         self._waiters.append(waiter)
         try:
             await waiter.woken.wait()
-        except BaseException:  # whatever ends the wait: nobody would take the place, or give it back
+        except (
+            BaseException
+        ):  # whatever ends the wait: nobody would take the place, or give it back
             if waiter.granted is None:
                 self._waiters.remove(waiter)
             else:

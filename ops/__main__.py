@@ -209,7 +209,7 @@ def bench_command(
 
 
 @cli.command("chaos")
-def chaos_command(
+def chaos_command(  # noqa: PLR0917 - options, which are passed by name
     scenarios: Annotated[
         list[str] | None, typer.Argument(metavar="[SCENARIO...]", help="All, if none is named.")
     ] = None,
@@ -217,7 +217,8 @@ def chaos_command(
         str | None, typer.Option(help="fifo, reverse, or sN: one order of tasks.")
     ] = None,
     cancel: Annotated[
-        list[str] | None, typer.Option(help="WHO:K: cancel req, caller, drain or an actor at point K.")
+        list[str] | None,
+        typer.Option(help="WHO:K: cancel req, caller, drain or an actor at point K."),
     ] = None,
     raised: Annotated[
         list[str] | None, typer.Option("--raise", help="WHO:K: an exception, or a port's failure.")
@@ -226,7 +227,9 @@ def chaos_command(
         str, typer.Option(help="quick: single faults, one schedule; full; deep.")
     ] = "quick",
     jobs: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
-    corpus: Annotated[Path | None, typer.Option(help="A file of case lines that run first.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="A file of case lines that run first.")
+    ] = None,
     first: Annotated[bool, typer.Option("--first", help="Stop at the first failure.")] = False,
     sites: Annotated[bool, typer.Option("--sites", help="Say which await sites were hit.")] = False,
 ) -> None:

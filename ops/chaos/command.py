@@ -114,7 +114,9 @@ def _one(case: Case) -> int:
             _strikes(run.injector)
             print(f"ports that failed: {', '.join(run.stage.calls.failed) or 'none'}")
             print(f"outcome: {run.outcome}")
-            print(f"the caller: status {run.stage.caller.status}, ended {run.stage.caller.ended}, got")
+            print(
+                f"the caller: status {run.stage.caller.status}, ended {run.stage.caller.ended}, got"
+            )
             print(bytes(run.stage.caller.received[-2_000:]).decode(errors="replace"))
     print("\n".join(findings) or "every invariant holds")
     return BROKEN if findings else OK
@@ -164,7 +166,8 @@ def _about(name: str) -> str:
 
 
 def _show_failure(failure: Failure) -> None:
-    print(f"\ntidegate chaos {failure.case}   # trio {version('trio')}, tidegate {version('tidegate')}")
+    print(
+        f"\ntidegate chaos {failure.case}   # trio {version('trio')}, tidegate {version('tidegate')}"
+    )
     for finding in failure.findings:
         print(f"    {finding}")
-

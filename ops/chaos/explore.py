@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -91,14 +92,12 @@ def explore(
 ) -> Tally:
     """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel. `first`: stops at the first failure."""
     search = _Search(name, scenario, schedule, first=first)
-    try:
+    with suppress(_Enough):
         search.all(pairs=pairs, baseline=baseline)
-    except _Enough:
-        pass
     return search.tally
 
 
-class _Enough(Exception):  # noqa: N818
+class _Enough(Exception):
     """There is no use in going on."""
 
 

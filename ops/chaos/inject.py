@@ -25,7 +25,17 @@ from ops.chaos.sched import (
     throw,
 )
 
-__all__ = ["PART", "STEPS_MAX", "Abandoned", "Bug", "Injector", "Point", "Targets", "site_of", "sites_of"]
+__all__ = [
+    "PART",
+    "STEPS_MAX",
+    "Abandoned",
+    "Bug",
+    "Injector",
+    "Point",
+    "Targets",
+    "site_of",
+    "sites_of",
+]
 
 STEPS_MAX: Final = 20_000  # of one run; a whole exchange takes some hundred
 SUBJECT: Final = "subject"
@@ -36,11 +46,11 @@ _ROOT: Final = str(Path(__file__).resolve().parent.parent.parent) + os.sep
 _OURS: Final = tuple(_ROOT + package + os.sep for package in ("actors", "gate"))
 
 
-class Bug(Exception):  # noqa: N818 - it stands for one
+class Bug(Exception):
     """What an actor meets that nobody expects."""
 
 
-class Abandoned(BaseException):  # noqa: N818
+class Abandoned(BaseException):
     """Ends the tasks of a run that does not end by itself. Not an `Exception`, so that no boundary takes it for a bug of the product."""
 
 

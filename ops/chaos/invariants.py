@@ -19,7 +19,6 @@ import trio
 from gate.observe import OutcomeKind, What
 from ops.chaos.cases import CALLER, DRAIN, REQUEST
 from ops.chaos.inject import Abandoned, Bug
-from ops.chaos.ports import Asked
 from ops.chaos.reading import Read, read_object, read_stream
 from ops.chaos.run import Run
 
@@ -58,8 +57,10 @@ def _nothing_held(run: Run) -> Iterator[str]:
 
 
 def _attempts_closed(run: Run) -> Iterator[str]:
-    asked = _asked(run)
-    yield from (f"I2 an attempt was closed {each.closes} times" for each in asked if each.closes != 1)
+    asked = run.stage.asked
+    yield from (
+        f"I2 an attempt was closed {each.closes} times" for each in asked if each.closes != 1
+    )
     for first, second in pairwise(sorted(asked, key=lambda each: each.asked_at)):
         if first.closed_at > second.asked_at:
             yield "I2 two attempts at once"
@@ -68,10 +69,6 @@ def _attempts_closed(run: Run) -> Iterator[str]:
         for each in asked:
             if each.closed_at > left + CLOSE_SECONDS:
                 yield f"I2 the provider was let go {each.closed_at - left:g} s after the caller had left"
-
-
-def _asked(run: Run) -> list[Asked]:
-    return [each for asked in run.stage.asked for each in asked]
 
 
 def _nothing_left(run: Run) -> Iterator[str]:
@@ -122,7 +119,10 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
     context = error.__cause__ or error.__context__
-    return [error, *([leaf for leaf in _leaves(context) if isinstance(leaf, Bug)] if context else [])]
+    return [
+        error,
+        *([leaf for leaf in _leaves(context) if isinstance(leaf, Bug)] if context else []),
+    ]
 
 
 # --- the end ---------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _told_once(run: Run) -> Iterator[str]:
         yield "I11 a beginning without an end, or the other way round"
     if run.outcome is None:
         return
-    attempts = len(_asked(run))
+    attempts = len(run.stage.asked)
     if run.outcome.attempts not in {attempts, _counted(run)}:
         yield f"I17 {run.outcome.attempts} attempts told, {attempts} made"
     if attempts > run.scenario.route.recovery.attempts_max:

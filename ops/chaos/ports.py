@@ -31,7 +31,9 @@ from transport.decoding import DecodedResponse, coding_of, decoder_for
 __all__ = ["Asked", "Calls", "PlayedCaller", "PlayedFilters", "PlayedProvider"]
 
 FOREVER: Final = float("inf")
-TOO_SLOW: Final = 1.0  # seconds behind the write limit at which the kernel ends a write nobody reads
+TOO_SLOW: Final = (
+    1.0  # seconds behind the write limit at which the kernel ends a write nobody reads
+)
 
 
 class Calls:
@@ -296,7 +298,9 @@ class PlayedFilters:
 
     def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
         mine = exchange == self._subject
-        return _PlayedFilter(self, self._calls if mine else Calls(), attempt if mine else -1, before)
+        return _PlayedFilter(
+            self, self._calls if mine else Calls(), attempt if mine else -1, before
+        )
 
 
 class _PlayedFilter:

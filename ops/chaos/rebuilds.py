@@ -26,6 +26,7 @@ from gate.refs import ExchangeId, PlanId, Refs, SnapshotRef
 from ops.chaos.cases import Case
 from ops.chaos.explore import FAILURES_MAX, Failure, Tally, struck_at
 from ops.chaos.inject import PART, Bug, Injector, Targets
+from ops.chaos.run import watchdog
 from ops.chaos.sched import deterministic
 
 __all__ = ["CROWDS", "Crowd", "explore", "run_crowd"]
@@ -37,7 +38,6 @@ LARGE: Final = msgspec.json.encode(
     {"model": "small", "messages": ["hi"], "user": "x" * (1_048_576 + 100_000)}
 )
 REQUESTS: Final = {body: read_chat_request(body, depth_max=64) for body in (SMALL, LARGE)}
-HANG_SECONDS: Final = 3600.0
 LET_GO_SECONDS: Final = 0.002  # a copy that has begun ends by itself
 
 
@@ -80,6 +80,7 @@ class CrowdRun:
     copies: int = 0
     finished: int = 0
     found: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
     expected: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,18 +103,19 @@ class CrowdRun:
 
     async def main(self) -> None:
         """Users, closers, and the block around them that closes last."""
-        with trio.move_on_after(HANG_SECONDS) as clock, self.scope:
-            PART.set("subject")
-            try:
-                await self._together()
-            except* Bug as group:
-                self._told(group)
-            finally:
-                PART.set("")
-                await self.rebuilder.aclose()
-                self._check("the block's close")
-        if clock.cancelled_caught:
-            self.found.append("I0 hangs")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watchdog, self.hung)
+            with self.scope:
+                token = PART.set("subject")
+                try:
+                    await self._together()
+                except* Bug as group:
+                    self._told(group)
+                finally:
+                    await self.rebuilder.aclose()
+                    self._check("the block's close")
+                    PART.reset(token)
+            nursery.cancel_scope.cancel()
         try:
             trio.lowlevel.remove_instrument(self.injector)
         except KeyError:
@@ -200,6 +202,8 @@ class CrowdRun:
 
     def findings(self) -> list[str]:
         """What this run breaks, once it is over."""
+        if self.hung:
+            return ["I0 hangs: " + "; ".join(self.hung)]
         found = list(self.found)
         if self.extra or self.budget.open_reservations != 1 or self.inside or self.taken:
             found.append(f"I1 still held: {self.budget!r}")
@@ -210,7 +214,9 @@ class CrowdRun:
         found += [f"I20 `Cancelled` a second time: {each}" for each in self.injector.twice]
         if not any(each.hit for each in self.injector.strikes) and not self.expected:
             done = self.finished == self.crowd.users
-            found += [] if done else [f"I0 {self.finished} of {self.crowd.users} users came to an end"]
+            found += (
+                [] if done else [f"I0 {self.finished} of {self.crowd.users} users came to an end"]
+            )
         return found
 
 
@@ -227,7 +233,7 @@ def run_crowd(case: Case, *, record: bool = False) -> tuple[CrowdRun, list[str]]
         clock = trio.testing.MockClock(autojump_threshold=0)
         try:
             trio.run(run.main, clock=clock, instruments=[run.injector])
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run came to
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - it is what the run came to
             run.found.append(f"I11 unknown: {error!r}")
     return run, run.findings()
 

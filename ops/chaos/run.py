@@ -25,7 +25,7 @@ from ops.chaos.scenario import Scenario
 from ops.chaos.sched import deterministic, throw
 from ops.chaos.world import Stage, door, rival_caller, staged
 
-__all__ = ["Run", "play", "settled"]
+__all__ = ["Run", "play", "settled", "watchdog"]
 
 HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longer
 ABANDON_ROUNDS: Final = 100  # that the tasks of a run which hangs are given to unwind
@@ -63,7 +63,9 @@ class Run:
 
     def hit_of(self, who: str) -> bool:
         """Whether a fault struck this one."""
-        return any(each.hit and who in {each.fault.who, each.actor} for each in self.injector.strikes)
+        return any(
+            each.hit and who in {each.fault.who, each.actor} for each in self.injector.strikes
+        )
 
 
 def play(case: Case, scenario: Scenario, *, record: bool = False, record_from: int = 0) -> Run:
@@ -73,7 +75,7 @@ def play(case: Case, scenario: Scenario, *, record: bool = False, record_from: i
         try:
             clock = trio.testing.MockClock(autojump_threshold=0)
             trio.run(_main, run, clock=clock, instruments=[run.injector])
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is what the run came to
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             run.escaped = error
@@ -86,14 +88,13 @@ def _prepared(case: Case, scenario: Scenario, *, record: bool, record_from: int)
     gate = stage.gate
     targets = Targets(scope, stage.caller.leave, gate.open.shut_down)
     injector = Injector(case.faults, targets, record, record_from)
-    run = Run(case, scenario, stage, injector, scope)
-    return run
+    return Run(case, scenario, stage, injector, scope)
 
 
 async def _main(run: Run) -> None:
     tasks = trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watchdog, run)
+        nursery.start_soon(watchdog, run.hung)
         _happenings(run, nursery)
         others = [trio.Event(), trio.Event()]
         nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
@@ -153,14 +154,14 @@ async def _drain(run: Run, seconds: float) -> None:
     run.stage.gate.open.shut_down()
 
 
-async def _watchdog(run: Run) -> None:
-    """Ends a run that does not end by itself, shields included, and says where everybody stood."""
+async def watchdog(hung: list[str]) -> None:
+    """Ends a run that does not end by itself, shields included, and says in `hung` where everybody stood."""
     await trio.sleep(HANG_SECONDS)
     own = trio.lowlevel.current_task()
     for _ in range(ABANDON_ROUNDS):
-        tasks = [task for task in _tasks() if task is not own and task.context.get(PART)]
-        if not run.hung:
-            run.hung = [f"{task.name} at {site_of(task)}" for task in tasks]
+        tasks = [task for task in _tasks() if task is not own and PART in task.context]
+        if not hung:
+            hung += [f"{task.name} at {site_of(task)}" for task in tasks]
         for task in tasks:
             throw(task, Abandoned())
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from gate.config import (
     ClocksConfig,
@@ -18,7 +19,12 @@ from ops.chaos.wire import Answer, request
 
 __all__ = ["Asking", "Scenario", "Service"]
 
-EMPTY: tuple[str, ...] = ("empty",)
+_EMPTY: Final = ("empty",)
+_ROUTE: Final = RouteConfig()
+_LIMITS: Final = LimitsConfig()
+_WEBHOOK: Final = FilterConfig(
+    kind="webhook", url="http://127.0.0.1:1/", horizon_chars=1, deadline_ms=60_000
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,7 @@ class Service:
 
     seconds: float
     denied: str = ""
-    table: FilterConfig = FilterConfig(
-        kind="webhook", url="http://127.0.0.1:1/", horizon_chars=1, deadline_ms=60_000
-    )
+    table: FilterConfig = _WEBHOOK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +68,10 @@ class Scenario:
     hidden: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
     wait: float = 0.0
-    filters: tuple[str, ...] = EMPTY
+    filters: tuple[str, ...] = _EMPTY
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
-    route: RouteConfig = RouteConfig()
-    limits: LimitsConfig = LimitsConfig()
+    route: RouteConfig = _ROUTE
+    limits: LimitsConfig = _LIMITS
     prefill: Prefill = "none"
     concurrency: int = 64
 

@@ -146,7 +146,7 @@ def cancelled_by(task: trio.lowlevel.Task, scope: trio.CancelScope) -> bool:
     status: Any = task._cancel_status
     while status is not None:
         if status._scope is scope:
-            return scope.cancel_called
+            return bool(scope.cancel_called)
         if status._scope.cancel_called or not status.parent_cancellation_is_visible_to_us:
             return False
         status = status._parent

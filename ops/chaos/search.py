@@ -20,7 +20,9 @@ from ops.chaos.sched import FIFO, schedule_names
 
 __all__ = ["LEVELS", "Level", "Result", "Unit", "search", "units_of"]
 
-UNITS_PER_CHILD: Final = 24  # after which a worker process is replaced: memory grows slowly where nothing is collected
+UNITS_PER_CHILD: Final = (
+    24  # after which a worker process is replaced: memory grows slowly where nothing is collected
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,7 @@ def await_sites(root: Path = ROOT) -> dict[str, str]:
 
 def _lines(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Await | ast.AsyncFor):
-            yield node.lineno
-        elif isinstance(node, ast.AsyncWith):
+        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             yield node.lineno
 
 

@@ -12,7 +12,7 @@ from gate.budget import MemoryBudget
 from gate.health import ProviderHealth
 from gate.observe import Observation, What
 from gate.retry_budget import RetryBudget
-from ops.chaos.ports import Calls, PlayedCaller, PlayedFilters, PlayedProvider
+from ops.chaos.ports import Asked, Calls, PlayedCaller, PlayedFilters, PlayedProvider
 from ops.chaos.scenario import Scenario
 from ops.chaos.wire import ALIAS, request
 
@@ -37,9 +37,9 @@ class Stage:
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
 
     @property
-    def asked(self) -> list[list[object]]:
-        """Attempts of the exchange that is struck, provider by provider."""
-        return [[a for a in each.asked if a.exchange == SUBJECT] for each in self.providers]
+    def asked(self) -> list[Asked]:
+        """Attempts of the exchange that is struck."""
+        return [a for each in self.providers for a in each.asked if a.exchange == SUBJECT]
 
     def codes(self, what: What) -> list[str]:
         """The codes of the exchange's observations of one kind, in order."""
@@ -51,9 +51,8 @@ class Stage:
         gate, found = self.gate, []
         if gate.budget.used or gate.budget.open_reservations:
             found.append(repr(gate.budget))
-        for places in (gate.dispatch.exchanges, gate.dispatch.providers):
-            if any(places.taken.values()) or places.waiting:
-                found.append(repr(places))
+        both = (gate.dispatch.exchanges, gate.dispatch.providers)
+        found += [repr(each) for each in both if any(each.taken.values()) or each.waiting]
         if len(gate.open):
             found.append(f"{len(gate.open)} open exchanges")
         found += [f"{each.name}: {each.open} open" for each in self.services.values() if each.open]
