@@ -155,7 +155,12 @@ def check_config(
 @cli.command("provider")
 def provider_command(
     bind: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:8000",
-    script: Annotated[Path | None, typer.Option(help="A script of answers (TOML or JSON).")] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="A script of answers (TOML or JSON), or a fault of the catalogue by name."
+        ),
+    ] = None,
 ) -> None:
     """Run the scriptable loopback provider: healthy, or broken as the model's name or a script says."""
     trio.run(run_provider, bind, script)

@@ -87,13 +87,14 @@ def explore(
     schedule: str,
     *,
     pairs: bool = False,
+    plain: bool = False,
     baseline: Sequence[object] | None = None,
     first: bool = False,
 ) -> Tally:
-    """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel. `first`: stops at the first failure."""
+    """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel; `plain`: nothing strikes. `first`: stops at the first failure."""
     search = _Search(name, scenario, schedule, first=first)
     with suppress(_Enough):
-        search.all(pairs=pairs, baseline=baseline)
+        search.all(pairs=pairs, plain=plain, baseline=baseline)
     return search.tally
 
 
@@ -108,12 +109,14 @@ class _Search:
         self._scenario = scenario
         self._failures_max = 1 if first else FAILURES_MAX
 
-    def all(self, *, pairs: bool, baseline: Sequence[object] | None) -> None:
+    def all(self, *, pairs: bool, plain: bool, baseline: Sequence[object] | None) -> None:
         clean = self._run(self._case, record=True)
-        if clean.outcome is None:
+        if clean.outcome is None or clean.struck:
             return
         if baseline is not None and decisions(clean) != baseline:
             self._failed(self._case, ["I16 another schedule, another answer"])
+        if plain:
+            return
         for fault in planned(clean.injector.points, ports=clean.stage.calls.count):
             case = self._case.with_fault(fault)
             behind = pairs and fault.who in {REQUEST, CALLER}

@@ -17,6 +17,7 @@ import trio
 from actors.probe import ACTOR
 from ops.chaos.cases import ANYONE, CALLER, DRAIN, PORT, REQUEST, Fault
 from ops.chaos.sched import (
+    cancel,
     cancelled_by,
     next_error,
     own_scope,
@@ -174,7 +175,7 @@ class Injector(trio.abc.Instrument):
         self._struck = True
         match fault.who:
             case who if who == REQUEST:
-                self.targets.scope.cancel()
+                self._told.update(dict.fromkeys(cancel(self.targets.scope), 1))
             case who if who == CALLER:
                 self.targets.leave()
             case who if who == DRAIN:

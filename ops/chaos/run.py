@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,19 +16,25 @@ from typing import Final
 import trio
 import trio.testing
 
+from actors.context import Door, Gateway
 from actors.exchange import run_exchange
+from actors.ports import Caller
 from actors.probe import acting
 from gate.observe import Outcome
 from ops.chaos.cases import PORT, Case
 from ops.chaos.inject import PART, Abandoned, Injector, Targets, site_of
 from ops.chaos.scenario import Scenario
-from ops.chaos.sched import deterministic, throw
+from ops.chaos.sched import all_tasks, deterministic, throw
 from ops.chaos.world import Stage, door, rival_caller, staged
 
 __all__ = ["Run", "play", "settled", "watchdog"]
 
 HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longer
 ABANDON_ROUNDS: Final = 100  # that the tasks of a run which hangs are given to unwind
+
+
+Supervise = Callable[[Door, Caller, Gateway], Awaitable[Outcome]]
+"""What is struck: `actors.exchange.run_exchange`, or, where the explorer itself is tested, something with a fault in it."""
 
 
 @dataclass
@@ -40,6 +46,7 @@ class Run:
     stage: Stage
     injector: Injector
     scope: trio.CancelScope
+    supervise: Supervise = run_exchange
     outcome: Outcome | None = None
     rivals: list[Outcome] = field(default_factory=list)
     ended_at: float | None = None
@@ -68,9 +75,17 @@ class Run:
         )
 
 
-def play(case: Case, scenario: Scenario, *, record: bool = False, record_from: int = 0) -> Run:
+def play(
+    case: Case,
+    scenario: Scenario,
+    *,
+    record: bool = False,
+    record_from: int = 0,
+    supervise: Supervise = run_exchange,
+) -> Run:
     """Runs the case. `record`: with every point behind `record_from`."""
     run = _prepared(case, scenario, record=record, record_from=record_from)
+    run.supervise = supervise
     with deterministic(case.schedule), _warnings_kept(run.warned):
         try:
             clock = trio.testing.MockClock(autojump_threshold=0)
@@ -105,7 +120,7 @@ async def _main(run: Run) -> None:
             token = PART.set("subject")
             try:
                 with acting("exchange"):
-                    run.outcome = await run_exchange(door(), run.stage.caller, run.stage.gate)
+                    run.outcome = await run.supervise(door(), run.stage.caller, run.stage.gate)
             finally:
                 PART.reset(token)
                 run.ended_at = trio.current_time()
@@ -159,23 +174,12 @@ async def watchdog(hung: list[str]) -> None:
     await trio.sleep(HANG_SECONDS)
     own = trio.lowlevel.current_task()
     for _ in range(ABANDON_ROUNDS):
-        tasks = [task for task in _tasks() if task is not own and PART in task.context]
+        tasks = [task for task in all_tasks() if task is not own and PART in task.context]
         if not hung:
             hung += [f"{task.name} at {site_of(task)}" for task in tasks]
         for task in tasks:
             throw(task, Abandoned())
         await trio.lowlevel.cancel_shielded_checkpoint()
-
-
-def _tasks() -> Iterator[trio.lowlevel.Task]:
-    """Every task of this run."""
-    root = trio.lowlevel.current_root_task()
-    waiting = [root] if root is not None else []
-    while waiting:
-        task = waiting.pop()
-        yield task
-        for nursery in task.child_nurseries:
-            waiting.extend(nursery.child_tasks)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gate.config import ClocksConfig, FilterConfig, HoldConfig, LimitsConfig, RecoveryConfig
+from ops.chaos import faults
 from ops.chaos.scenario import Asking, Scenario, Service, route
 from ops.chaos.wire import (
     DONE,
@@ -278,4 +279,4 @@ _SCENARIOS: dict[str, Scenario] = {
     ),
 }
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_SCENARIOS)
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**_SCENARIOS, **faults.scenarios()})

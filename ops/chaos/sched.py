@@ -21,6 +21,8 @@ __all__ = [
     "REVERSE",
     "SEAMS",
     "ScheduleInvalid",
+    "all_tasks",
+    "cancel",
     "cancelled_by",
     "deterministic",
     "next_error",
@@ -130,6 +132,29 @@ def next_error(task: trio.lowlevel.Task) -> BaseException | None:
     """The exception that a task which is about to run will meet."""
     sent: Any = task._next_send
     return sent.error if isinstance(sent, outcome.Error) else None
+
+
+def cancel(scope: trio.CancelScope) -> list[trio.lowlevel.Task]:
+    """Cancels the scope, and says which tasks have heard of it where they stand and go on waiting: those at the end of a nursery, for its tasks."""
+    waiting = [task for task in all_tasks() if task._abort_func is not None]
+    scope.cancel()
+    return [task for task in waiting if task._abort_func is None and _stands(task)]
+
+
+def _stands(task: trio.lowlevel.Task) -> bool:
+    private: Any = task
+    return private._next_send_fn is None
+
+
+def all_tasks() -> Iterator[trio.lowlevel.Task]:
+    """Every task of this run."""
+    root = trio.lowlevel.current_root_task()
+    waiting = [root] if root is not None else []
+    while waiting:
+        task = waiting.pop()
+        yield task
+        for nursery in task.child_nurseries:
+            waiting.extend(nursery.child_tasks)
 
 
 def own_scope(task: trio.lowlevel.Task) -> trio.CancelScope:

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from time import monotonic, process_time
 from typing import Final
 
-from ops.chaos import rebuilds
+from ops.chaos import faults, rebuilds
 from ops.chaos.cases import Case
 from ops.chaos.explore import Failure, Tally, decisions, explore, run_case, shrunk
 from ops.chaos.run import play, settled
@@ -20,6 +20,7 @@ from ops.chaos.sched import FIFO, schedule_names
 
 __all__ = ["LEVELS", "Level", "Result", "Unit", "search", "units_of"]
 
+ROWS: Final = frozenset(row.name for row in faults.CATALOGUE)
 UNITS_PER_CHILD: Final = (
     24  # after which a worker process is replaced: memory grows slowly where nothing is collected
 )
@@ -27,26 +28,30 @@ UNITS_PER_CHILD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How far a search goes. `seeds`: schedules beside oldest and newest first; `pairs`: those under which a second fault is tried behind each cancel."""
+    """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played)."""
 
     schedules: tuple[str, ...]
     pairs: frozenset[str] = frozenset()
+    rows: frozenset[str] = frozenset()
 
 
 LEVELS: Final[Mapping[str, Level]] = {
     "quick": Level((FIFO,)),
-    "full": Level(tuple(schedule_names(4)), frozenset({FIFO, "s0"})),
-    "deep": Level(tuple(schedule_names(40)), frozenset(schedule_names(8))),
+    "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO})),
+    "deep": Level(
+        tuple(schedule_names(30)), frozenset(schedule_names(6)), frozenset(schedule_names(6))
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One scenario under one schedule."""
+    """One scenario under one schedule. `plain`: nothing strikes."""
 
     scenario: str
     schedule: str
     pairs: bool
+    plain: bool
     first: bool = False
 
 
@@ -73,9 +78,16 @@ def scenario_of(name: str) -> Scenario:
 
 
 def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list[Unit]:
-    """Simple schedules first, and in each the scenarios with pairs first, since they take longest."""
+    """Simple schedules first. A scenario of the catalogue is struck like any other where it is the only one that is asked for."""
+    rows = ROWS if len(names) > 1 else frozenset[str]()
     return [
-        Unit(name, schedule, schedule in level.pairs, first)
+        Unit(
+            name,
+            schedule,
+            pairs=schedule in level.pairs and name not in rows,
+            plain=name in rows and schedule not in level.rows,
+            first=first,
+        )
         for schedule in level.schedules
         for name in names
     ]
@@ -156,6 +168,7 @@ def _scenario(unit: Unit) -> Tally:
         scenario,
         unit.schedule,
         pairs=unit.pairs,
+        plain=unit.plain,
         baseline=baseline,
         first=unit.first,
     )
