@@ -110,7 +110,12 @@ def _nothing_lost(run: Run) -> Iterator[str]:
 
 def _follows(leaf: BaseException, run: Run) -> bool:
     """An end of a channel whose other end was closed by whoever was struck: its neighbours are told in the same breath."""
-    return isinstance(leaf, trio.BrokenResourceError | trio.EndOfChannel | Abandoned) and run.struck
+    struck = run.stage.calls.failed or any(
+        each.hit and each.fault.who not in {REQUEST, CALLER, DRAIN} for each in run.injector.strikes
+    )
+    return isinstance(leaf, trio.BrokenResourceError | trio.EndOfChannel | Abandoned) and bool(
+        struck
+    )
 
 
 def _place(error: BaseException) -> str:
@@ -143,6 +148,17 @@ def _ended_in_time(run: Run) -> Iterator[str]:
     first = min(run.injector.strikes, key=lambda each: each.fault.at)
     if first is ends[0] and run.outcome is None and not run.scope.cancelled_caught:
         yield "I13 the cancel was not caught by its scope"
+
+
+def _over_in_time(run: Run) -> Iterator[str]:
+    """Nothing goes on behind the last byte; and where nothing strikes, no wait is longer than the scenario's own."""
+    ended, lasts = run.stage.caller.ended_at, run.scenario.lasts
+    if run.ended_at is None:
+        return
+    if ended is not None and run.ended_at > ended:
+        yield f"I12 ended {run.ended_at - ended:g} s after its last byte"
+    if lasts is not None and not run.struck and run.ended_at > lasts:
+        yield f"I12 took {run.ended_at:g} s where {lasts:g} are enough"
 
 
 def _left_in_time(run: Run) -> Iterator[str]:
@@ -302,6 +318,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _nothing_left,
     _cancelled_once,
     _ended_in_time,
+    _over_in_time,
     _left_in_time,
     _told_once,
     _wire,

@@ -203,6 +203,7 @@ class PlayedCaller:
     first_write_at: float = FOREVER
     last_write_at: float = -1.0
     ended: bool = False
+    ended_at: float | None = None
     torn: bool = False
     left_at: float | None = None
     told: bool = False
@@ -247,7 +248,7 @@ class PlayedCaller:
             self.misuse.append("a farewell to a caller that is known to be gone")
         self.calls.bug("caller.end")
         await self._take(data)
-        self.ended = True
+        self.ended, self.ended_at = True, trio.current_time()
         self._gone.set()
 
     async def _take(self, data: bytes) -> None:

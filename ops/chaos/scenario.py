@@ -52,7 +52,7 @@ class Scenario:
     """`targets`: the script of each, asked in this order. `said`: the whole answer text; `code`: what the exchange ends with (empty: success).
 
     `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
-    `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left.
+    `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes.
     """
 
     about: str
@@ -68,6 +68,7 @@ class Scenario:
     hidden: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
     wait: float = 0.0
+    lasts: float | None = None
     filters: tuple[str, ...] = _EMPTY
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
     route: RouteConfig = _ROUTE

@@ -171,12 +171,34 @@ _SCENARIOS: dict[str, Scenario] = {
         hidden=("secret",),
         route=route(hold=HoldConfig(mode="window", tail_chars=8)),
     ),
+    "denied-at-once": Scenario(
+        about="the same in a burst, with more behind it, and then silence",
+        targets=[
+            [spoken("He", " sec", "ret", " and", " more", end=[Ending.STALL])],
+            [HELLO],
+        ],
+        said="Hello",
+        filters=("empty", "guard"),
+        tables={
+            "guard": FilterConfig(kind="patterns", patterns=("secret",), action="next_provider")
+        },
+        hidden=("secret",),
+        route=route(hold=HoldConfig(mode="window", tail_chars=8)),
+        lasts=1.0,
+    ),
     "judged": Scenario(
         about="two filters that await, one of which denies the first answer",
         targets=[[spoken("He", "xx", every_ms=100)], [HELLO]],
         said="Hello",
         services={"hook": Service(0.25, denied="xx"), "watch": Service(0.15)},
         hidden=("xx",),
+    ),
+    "judged-slow-caller": Scenario(
+        about="answers of a filter come while a slow caller is written to",
+        targets=[[spoken(*"abcdef", every_ms=50)]],
+        said="abcdef",
+        asking=Asking(seconds=0.5),
+        services={"hook": Service(0.07)},
     ),
     "judged-late": Scenario(
         about="a filter that awaits answers only after its deadline",

@@ -64,7 +64,7 @@ MUTANTS: Final = (
         REBUILDER,
         "                await self._let_go.wait()\n",
         "                await trio.lowlevel.checkpoint()\n                self._let_go = trio.Event()\n                await self._let_go.wait()\n",
-        "rebuilds-sliced",
+        "rebuilds",
     ),
     _mutant(
         "last-out-does-not-tell",
@@ -227,6 +227,7 @@ MUTANTS: Final = (
         "                    with trio.CancelScope(shield=True):\n                        await releases.send(terminal or self._early_end())\n",
         "drained",
         "stuck-caller",
+        masked="a sink that is cancelled closes its end of the channel, and so ends the send",
     ),
     _mutant(
         "outer-scope-not-cancelled",
@@ -255,7 +256,7 @@ MUTANTS: Final = (
         EVALUATOR,
         "        self.condemned = True\n",
         "",
-        "denied",
+        "denied-at-once",
         "judged",
     ),
     _mutant(
@@ -327,7 +328,7 @@ MUTANTS: Final = (
         AWAITING,
         "            if self._fresh:\n                scope.cancel()\n",
         "",
-        "judged",
+        "judged-slow-caller",
     ),
     # --- the attempt
     _mutant(
@@ -386,7 +387,7 @@ MUTANTS: Final = (
         COORDINATOR,
         "            order.scope.cancel()\n            continue\n",
         "            continue\n",
-        "denied",
+        "denied-at-once",
     ),
     _mutant(
         "terminal-said-before-it-is-sent",
@@ -454,7 +455,7 @@ MUTANTS: Final = (
         SINK,
         "        if following is not None:\n            await self._other(following)\n",
         "",
-        "at-once",
+        "slow-caller",
     ),
     # --- ingress
     _mutant(

@@ -47,12 +47,14 @@ def hunt(mutant: Mutant, *, everywhere: bool = True) -> str:
     """The first failing case as the command prints it; empty where the mutant survives."""
     with tempfile.TemporaryDirectory() as name:
         plant(mutant, Path(name))
-        found = _chaos(Path(name), [*mutant.near])
-        return found or (_chaos(Path(name), []) if everywhere else "")
+        near = (_chaos(Path(name), order, mutant.near) for order in ("fifo", "reverse"))
+        found = next(filter(None, near), "")
+        return found or (_chaos(Path(name), "fifo", ()) if everywhere else "")
 
 
-def _chaos(home: Path, scenarios: Sequence[str]) -> str:
-    command = [sys.executable, "-m", "ops", "chaos", "--first", "--jobs", "1", *scenarios]
+def _chaos(home: Path, schedule: str, scenarios: Sequence[str]) -> str:
+    options = ["--first", "--jobs", "1", "--schedule", schedule]
+    command = [sys.executable, "-m", "ops", "chaos", *options, *scenarios]
     environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - our own command on our own copy
@@ -71,14 +73,9 @@ def _chaos(home: Path, scenarios: Sequence[str]) -> str:
     lines = done.stdout.splitlines()
     at = next((at for at, line in enumerate(lines) if line.startswith("tidegate chaos")), None)
     if done.returncode != 1 or at is None:
-        raise RuntimeError(f"{mutant_line(lines)}\n{done.stderr[-2_000:]}")
+        raise RuntimeError(done.stderr[-2_000:])
     case = lines[at].removeprefix("tidegate chaos ").partition("#")[0].strip()
     return f"{case}: {lines[at + 1].strip()}"
-
-
-def mutant_line(lines: Sequence[str]) -> str:
-    """The last thing that was said."""
-    return lines[-1] if lines else "nothing was said"
 
 
 def main(names: Sequence[str]) -> int:
