@@ -18,7 +18,7 @@ from ops.chaos.wire import (
     ROLE,
     STOP,
     USAGE,
-    Answer,
+    Reply,
     bare_event,
     calls,
     delta,
@@ -37,7 +37,6 @@ __all__ = ["CATALOGUE", "ELSEWHERE", "Row", "scenarios", "script_named"]
 
 WORDS: Final = ("One", " two", " three")
 SAID: Final = "".join(WORDS)
-WELL: Final = spoken(*WORDS)
 LONG: Final = "x" * 200_000
 ENDLESS_BYTES: Final = 65_536
 ARGUMENTS: Final = '{"age": 7}'
@@ -57,7 +56,7 @@ TOOL: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`number`: of the catalogue's table. `said`, `code`: what a caller gets in the end, as in a scenario; `called`: the answer is a call of the tool; `well`: how further attempts are answered."""
+    """`number`: of the catalogue's table. `said`, `code`: what a caller gets in the end, as in a scenario; `called`: the answer is a call of the tool; `well`: how further attempts are answered, where not with the same words."""
 
     number: int
     name: str
@@ -66,13 +65,23 @@ class Row:
     said: str = SAID
     code: str = ""
     called: bool = False
-    well: Answer = WELL
+    well: Attempt | None = None
     limits: LimitsConfig = LimitsConfig()  # noqa: RUF009 - frozen
+
+    @property
+    def good(self) -> Reply:
+        """How further attempts are answered."""
+        if isinstance(self.well, Attempt):
+            return _always(self.well)
+        return spoken(*WORDS) if self.said == SAID else spoken(self.said)
 
     def script(self) -> Script:
         """For the loopback provider: the fault, and then a good answer for ever."""
-        well = self.well if isinstance(self.well, Attempt) else self.well("") if self.well else None
-        return Script(attempts=(self.attempt, *([well] if well else [])))
+        return Script(attempts=(self.attempt, self.good("")))
+
+
+def _always(attempt: Attempt) -> Reply:
+    return lambda _prefix: attempt
 
 
 def _joined(*pieces: bytes, cuts: tuple[int, ...] = ()) -> Iterator[bytes]:
@@ -125,7 +134,7 @@ CATALOGUE: Final = (
     Row(23, "long-line", "one line of 200 kB", stream(ROLE, text(LONG), STOP, DONE), said=LONG),
     Row(24, "endless-line", "an event that never ends", Attempt((Write(ROLE), Write(b"data: "), Repeat(b"x" * 16_384, 64))), limits=LimitsConfig(event_bytes_max=ENDLESS_BYTES)),
     Row(25, "gzip", "compressed, whatever was asked for", stream(*_joined(gzip.compress(b"".join(_ALL), mtime=0), cuts=(40,)), headers=[("content-type", "text/event-stream"), ("content-encoding", "gzip")])),
-    Row(32, "drip", "a byte at a time", stream(*(each for byte in b"".join(_ALL[:2]) for each in (50, bytes((byte,)))), *_ALL[2:])),
+    Row(32, "drip", "a byte at a time", stream(ROLE, *(each for byte in _ALL[1][:24] for each in (1_000, bytes((byte,)))), _ALL[1][24:], *_ALL[2:])),
 )  # fmt: skip
 
 ELSEWHERE: Final[Mapping[int, str]] = MappingProxyType(
@@ -154,7 +163,7 @@ def scenarios() -> dict[str, Scenario]:
 def _scenario(row: Row) -> Scenario:
     return Scenario(
         about=row.about,
-        targets=[[row.attempt, row.well], [row.well]],
+        targets=[[row.attempt, row.good], [row.good]],
         said=row.said,
         code=row.code,
         calls=(("note", ARGUMENTS),) if row.called else (),

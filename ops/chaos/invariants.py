@@ -174,6 +174,16 @@ def _told_once(run: Run) -> Iterator[str]:
     ends = run.stage.codes(What.EXCHANGE_ENDED)
     if len(ends) != len(run.stage.codes(What.EXCHANGE_STARTED)):
         yield "I11 a beginning without an end, or the other way round"
+    begun, over = _told_of(run, What.ATTEMPT_STARTED), _told_of(run, What.ATTEMPT_ENDED)
+    if begun != over:
+        yield f"I17 attempts begun {begun}, ended {over}"
+    for measured in filter(None, [each.measured for each in run.stage.observations]):
+        times = (measured.held_seconds, measured.ttft_seconds, measured.ttft_added_seconds)
+        if (
+            min([0.0, *filter(None, times)]) < 0
+            or min((s.tokens for s in measured.spent), default=1) < 1
+        ):
+            yield f"I17 no possible measure: {measured}"
     if run.outcome is None:
         return
     attempts = len(run.stage.asked)
@@ -181,6 +191,14 @@ def _told_once(run: Run) -> Iterator[str]:
         yield f"I17 {run.outcome.attempts} attempts told, {attempts} made"
     if attempts > run.scenario.route.recovery.attempts_max:
         yield f"I17 {attempts} attempts, {run.scenario.route.recovery.attempts_max} at most"
+
+
+def _told_of(run: Run, what: What) -> list[tuple[str, int, str]]:
+    return sorted(
+        (each.exchange, each.attempt, each.provider)
+        for each in run.stage.observations
+        if each.what is what and each.provider
+    )
 
 
 def _counted(run: Run) -> int:

@@ -21,7 +21,7 @@ from actors.ports import (
 from gate.errors import FilterUnavailable, UpstreamFailed, UpstreamFault
 from gate.events import Frame, TextDelta
 from gate.failure import Failure, FailureKind
-from gate.filters.awaited import Question
+from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from ops.chaos.inject import Bug
 from ops.chaos.wire import Answer
@@ -297,11 +297,10 @@ class PlayedFilters:
         self._calls = calls
         self._subject = subject
 
-    def begin(self, exchange: str, attempt: int, before: str) -> AwaitingFilter:
+    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
         mine = exchange == self._subject
-        return _PlayedFilter(
-            self, self._calls if mine else Calls(), attempt if mine else -1, before
-        )
+        calls, number = (self._calls, attempt) if mine else (Calls(), -1)
+        return _PlayedFilter(self, calls, number, awaited.before)
 
 
 class _PlayedFilter:

@@ -129,8 +129,8 @@ MUTANTS: Final = (
     _mutant(
         "only-cancels-leave-the-queue",
         DISPATCH,
-        "except BaseException:  #",
-        "except trio.Cancelled:  #",
+        "        except BaseException:\n",
+        "        except trio.Cancelled:\n",
         "queued",
     ),
     _mutant(
@@ -254,8 +254,8 @@ MUTANTS: Final = (
     _mutant(
         "condemned-attempt-goes-on",
         EVALUATOR,
-        "        self.condemned = True\n",
-        "",
+        "        self.condemned, self._condemned_for = True, failure.code\n",
+        "        self._condemned_for = failure.code\n",
         "denied-at-once",
         "judged",
     ),
@@ -400,15 +400,15 @@ MUTANTS: Final = (
     _mutant(
         "second-order-before-the-end",
         COORDINATOR,
-        "                await orders.send(order)\n                ended",
-        "                await orders.send(order)\n                await orders.send(order)\n                ended",
+        "                    await orders.send(order)\n",
+        "                    await orders.send(order)\n                    await orders.send(order)\n",
         "healthy",
     ),
     _mutant(
         "success-of-a-condemned-attempt",
         COORDINATOR,
-        "        how = violation or report.how\n",
-        "        how = report.how\n",
+        "        return msgspec.structs.replace(report, how=violation or report.how), notes\n",
+        "        return report, notes\n",
         "denied",
         "repaired",
     ),
