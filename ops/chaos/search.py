@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from time import monotonic, process_time
@@ -136,14 +135,8 @@ def _explored(units: Sequence[Unit], jobs: int) -> Iterator[tuple[str, Tally, fl
     if jobs == 1:
         yield from map(_unit, units)
         return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=UNITS_PER_CHILD) as pool:
-        waiting = [pool.submit(_unit, unit) for unit in units]
-        try:
-            for each in as_completed(waiting):
-                yield each.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with get_context("spawn").Pool(jobs, maxtasksperchild=UNITS_PER_CHILD) as pool:
+        yield from pool.imap_unordered(_unit, units)
 
 
 def _unit(unit: Unit) -> tuple[str, Tally, float]:

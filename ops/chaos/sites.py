@@ -25,7 +25,7 @@ def await_sites(root: Path = ROOT) -> dict[str, str]:
     for file in sorted((root / PACKAGE).glob("*.py")):
         text = file.read_text()
         lines = text.splitlines()
-        for line in _lines(ast.parse(text)):
+        for line in sorted(_lines(ast.parse(text))):
             found[f"{PACKAGE}/{file.name}:{line}"] = lines[line - 1].strip()
     return found
 
