@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import trio
@@ -103,7 +104,7 @@ async def test_an_exception_reaches_a_task_behind_a_shield() -> None:
                 met.append(error)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: waits(shield=True))
+        nursery.start_soon(partial(waits, shield=True))  # Bounded by what the test throws.
         await trio.testing.wait_all_tasks_blocked()
         assert reachable(tasks[0])
         assert throw(tasks[0], KeyError("a"))
@@ -113,7 +114,7 @@ async def test_an_exception_reaches_a_task_behind_a_shield() -> None:
     assert [str(error) for error in met] == ["'c'"]
 
 
-async def test_a_cancel_is_traced_to_its_scope() -> None:
+async def test_a_cancel_is_traced_to_its_scope() -> None:  # noqa: ASYNC124 - a task to look at
     """Not through a shield, and not past a scope that was cancelled itself; a shield is nobody's to cancel."""
     seen: list[bool] = []
     task = trio.lowlevel.current_task()
