@@ -90,7 +90,7 @@ def play(
         try:
             clock = trio.testing.MockClock(autojump_threshold=0)
             trio.run(_main, run, clock=clock, instruments=[run.injector])
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - whatever it is, it is what the run came to
             if isinstance(error, KeyboardInterrupt):
                 raise
             run.escaped = error

@@ -65,6 +65,7 @@ MUTANTS: Final = (
         "                await self._let_go.wait()\n",
         "                await trio.lowlevel.checkpoint()\n                self._let_go = trio.Event()\n                await self._let_go.wait()\n",
         "rebuilds",
+        masked="not by a guard: no crowd ends its last rebuild in just the turn between test and wait",
     ),
     _mutant(
         "last-out-does-not-tell",
@@ -256,6 +257,7 @@ MUTANTS: Final = (
         "        self._condemned_for = failure.code\n",
         "denied-at-once",
         "judged",
+        masked="the judge releases nothing of an attempt that has failed",
     ),
     _mutant(
         "release-before-the-verdict",
@@ -327,6 +329,7 @@ MUTANTS: Final = (
         "            if self._fresh:\n                scope.cancel()\n",
         "",
         "judged-slow-caller",
+        masked="not by a guard: whatever arrives next looks at all answers, so that it shows as a delay only",
     ),
     # --- the attempt
     _mutant(
