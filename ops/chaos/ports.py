@@ -251,6 +251,11 @@ class PlayedCaller:
         self.ended, self.ended_at = True, trio.current_time()
         self._gone.set()
 
+    def abort(self) -> None:
+        """The body is cut off: no scenario relays a provider's bytes, so none may end so."""
+        self.misuse.append("broken off")
+        self._gone.set()
+
     async def _take(self, data: bytes) -> None:
         """Half of it, then the rest: a write that is cancelled in between leaves a torn frame."""
         if self.starts != 1:
