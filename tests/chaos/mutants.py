@@ -260,13 +260,6 @@ MUTANTS: Final = (
         masked="the judge releases nothing of an attempt that has failed",
     ),
     _mutant(
-        "release-before-the-verdict",
-        EVALUATOR,
-        "            released, failure = self._judge.take(batch.frames, batch.received_at)\n",
-        "            released, failure = self._judge.take(batch.frames, batch.received_at)\n            released = released or (list(batch.frames) if failure is not None else [])\n",
-        "denied",
-    ),
-    _mutant(
         "end-before-the-release",
         EVALUATOR,
         "                await self._start(end.n)\n                await self._release(end.n, released)\n",
@@ -342,8 +335,8 @@ MUTANTS: Final = (
     _mutant(
         "lease-released-twice",
         ATTEMPT,
-        "                return await self._answer(response, held)\n",
-        "                lease.release()\n                return await self._answer(response, held)\n",
+        "                return await self._answer(target, response, held)\n",
+        "                lease.release()\n                return await self._answer(target, response, held)\n",
         "healthy",
     ),
     _mutant(
