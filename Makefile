@@ -15,8 +15,8 @@ PURE_TESTS := tests/gate tests/actors tests/traces tests/test_house.py tests/tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run demo provider fmt fix format lint lint-ruff lint-format lint-async \
-	lint-imports lint-spelling type test test-pure \
-	test-edges cov cov-pure cov-edges cov-core check e2e replay bench corpus-cuts audit ci
+	lint-imports lint-spelling type test test-pure test-edges cov cov-pure cov-edges cov-core check \
+	e2e replay bench corpus-cuts chaos-quick chaos chaos-deep chaos-mutants chaos-coverage audit ci
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,21 @@ replay: $(READY)  ## replay the captured traces: the same bytes and decisions
 
 bench: $(READY)  ## what the gateway costs beside a direct connection and two byte copiers
 	$(BIN)/tidegate bench
+
+chaos-quick: $(READY)  ## every single fault at every step of every scenario, under one schedule
+	$(BIN)/tidegate chaos --corpus tests/chaos/corpus.txt
+
+chaos: $(READY)  ## the same under more schedules, and behind each cancel one more fault
+	$(BIN)/tidegate chaos --search full --corpus tests/chaos/corpus.txt
+
+chaos-deep: $(READY)  ## thirty-two schedules, and pairs under eight
+	$(BIN)/tidegate chaos --search deep --corpus tests/chaos/corpus.txt
+
+chaos-mutants: $(READY)  ## faults planted in copies of the program: each has to be found
+	$(BIN)/python -m tests.chaos.mutate
+
+chaos-coverage: $(READY)  ## which await sites of the actors are hit by a cancel, and by a raise
+	$(BIN)/tidegate chaos --sites
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
 	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \

@@ -61,9 +61,9 @@ async def run(
                 order = await recovery.order(decision)
                 if order is None:
                     continue
-                await orders.send(order)
                 reported: Ended | None = None
                 try:
+                    await orders.send(order)
                     ended, notes = await _end_of(order, reports)
                     reported = ended
                 finally:

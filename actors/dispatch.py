@@ -54,7 +54,8 @@ class Places:
         self._waiters.append(waiter)
         try:
             await waiter.woken.wait()
-        except trio.Cancelled:
+        except BaseException:
+            # Whatever ends the wait: nobody would take the place, or give it back.
             if waiter.granted is None:
                 self._waiters.remove(waiter)
             else:

@@ -20,6 +20,7 @@ from gate.trace_codec import TraceInvalid
 from ops.bench import run_bench
 from ops.bench_machine import DescriptorsMissing
 from ops.bench_scenarios import SCENARIOS
+from ops.chaos.command import run_chaos
 from ops.demo import run_demo
 from ops.plugins import load_plugins
 from ops.provider import run_provider, running_provider
@@ -220,7 +221,12 @@ def check_config(
 @cli.command("provider")
 def provider_command(
     bind: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:8000",
-    script: Annotated[Path | None, typer.Option(help="A script of answers (TOML or JSON).")] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="A script of answers (TOML or JSON), or a fault of the catalogue by name."
+        ),
+    ] = None,
 ) -> None:
     """Run the scriptable loopback provider: healthy, or broken as the model's name or a script says."""
     trio.run(run_provider, bind, script)
@@ -271,6 +277,50 @@ def bench_command(
     finally:
         signal.signal(signal.SIGTERM, before)
     raise typer.Exit(code)
+
+
+@cli.command("chaos")
+def chaos_command(  # noqa: PLR0917 - options, which are passed by name
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(metavar="[SCENARIO...]", help="All, if none is named.")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="fifo, reverse, or sN: one order of tasks.")
+    ] = None,
+    cancel: Annotated[
+        list[str] | None,
+        typer.Option(help="WHO:K: cancel req, caller, drain or an actor at point K."),
+    ] = None,
+    raised: Annotated[
+        list[str] | None, typer.Option("--raise", help="WHO:K: an exception, or a port's failure.")
+    ] = None,
+    search: Annotated[
+        str, typer.Option(help="quick: single faults, one schedule; full; deep.")
+    ] = "quick",
+    jobs: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
+    corpus: Annotated[
+        Path | None, typer.Option(help="A file of case lines that run first.")
+    ] = None,
+    first: Annotated[bool, typer.Option("--first", help="Stop at the first failure.")] = False,
+    sites: Annotated[bool, typer.Option("--sites", help="Say which await sites were hit.")] = False,
+) -> None:
+    """Strike whole exchanges at every step of the scheduler, and check what must hold after each run.
+
+    Exits with 1 on a broken invariant, and prints the command that repeats the case.
+    """
+    raise typer.Exit(
+        run_chaos(
+            scenarios or [],
+            schedule=schedule,
+            cancel=cancel or [],
+            raised=raised or [],
+            level=search,
+            jobs=jobs,
+            corpus=corpus,
+            stop=first,
+            sites=sites,
+        )
+    )
 
 
 def _fail(*messages: str) -> NoReturn:

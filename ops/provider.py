@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 import trio
 
+from ops.chaos.faults import script_named
 from ops.provider_answers import Fault, answer_steps, behaviour_of, error_steps, json_steps
 from ops.provider_chat import CREATED, Chat, InvalidChat, read_chat
 from ops.provider_connection import ClosedEarly, Connection, RecordedRequest, Stats
@@ -95,12 +96,13 @@ async def running_provider(script: Script | None = None) -> AsyncIterator[Runnin
 
 
 async def run_provider(bind: str, script: Path | None) -> None:
-    """Serve on `bind` (HOST:PORT) until SIGINT or SIGTERM.
+    """Serve on `bind` (HOST:PORT) until SIGINT or SIGTERM. `script`: a file, or the name of a row of the fault catalogue.
 
     Raises SystemExit(2), after a message on stderr, for a bad script or an unusable address.
     """
     try:
-        plan = Script() if script is None else load_script(script)
+        named = script_named(str(script))
+        plan = Script() if script is None else named or load_script(script)
         host, port = _host_and_port(bind)
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (ScriptError, _BadBind) as error:

@@ -117,8 +117,7 @@ def test_what_was_asked_for_is_run_in_its_order() -> None:
     told: list[str] = []
     report = measure(["judging"], SMALL, told.append)
     assert told == [each.name for each in report.results] == ["judging"]
-    assert report.results[0].seconds > 0
-    assert report.seconds >= report.results[0].seconds
+    assert report.seconds >= report.results[0].seconds >= 0
 
 
 def test_descriptors_are_asked_for_where_many_streams_will_be_open(

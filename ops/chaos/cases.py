@@ -1,0 +1,105 @@
+"""A case: a scenario, a schedule, and up to two faults. As one line it is the argument list of the command that repeats it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ops.chaos.sched import FIFO
+
+__all__ = ["ANYONE", "CALLER", "DRAIN", "PORT", "REQUEST", "Case", "CaseInvalid", "Fault", "parse_case"]  # fmt: skip
+
+REQUEST: Final = "req"  # the whole exchange, from outside
+CALLER: Final = "caller"  # it leaves
+DRAIN: Final = "drain"  # it ends
+PORT: Final = "port"  # the K-th call of a port fails as the port may
+ANYONE: Final = "*"  # whoever stands at the point
+FAULTS_MAX: Final = 2
+CANCEL: Final = "cancel"
+RAISE: Final = "raise"
+
+
+class CaseInvalid(ValueError):
+    """A case line that says nothing that can be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`kind` is `cancel` or `raise`; `who`: `req`, `caller`, `drain`, `port`, or the actor that stands there; `at`: the number of the point, or of the port call, from 1.
+
+    A point is the beginning or the end of a task's step; all tasks of all exchanges of the scenario count.
+    """
+
+    kind: str
+    who: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"--{self.kind} {shlex.quote(f'{self.who}:{self.at}')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run."""
+
+    scenario: str
+    schedule: str = FIFO
+    faults: tuple[Fault, ...] = ()
+
+    def __str__(self) -> str:
+        schedule = "" if self.schedule == FIFO else f" --schedule {self.schedule}"
+        faults = "".join(f" {each}" for each in self.faults)
+        return f"{self.scenario}{schedule}{faults}"
+
+    def with_fault(self, fault: Fault) -> Case:
+        """The same with one more fault, which counts in the run of those before."""
+        return replace(self, faults=(*self.faults, fault))
+
+    def simpler(self) -> list[Case]:
+        """What is worth trying in place of a case that fails: fewer faults, then the plain schedule."""
+        fewer = [
+            replace(self, faults=self.faults[:at] + self.faults[at + 1 :])
+            for at in reversed(range(len(self.faults)))
+            if len(self.faults) > 1
+        ]
+        plain = [replace(self, schedule=FIFO)] if self.schedule != FIFO else []
+        return [*fewer, *plain]
+
+
+def parse_fault(kind: str, text: str) -> Fault:
+    """`WHO:K`. Raises `CaseInvalid`."""
+    who, _, at = text.rpartition(":")
+    if not who or not at.isdecimal() or int(at) < 1:
+        raise CaseInvalid(f"{text!r} is not WHO:K with K from 1")
+    special = {CANCEL: (REQUEST, CALLER, DRAIN), RAISE: (PORT,)}
+    other = special[RAISE if kind == CANCEL else CANCEL]
+    if who in other:
+        raise CaseInvalid(f"--{kind} has no {who!r}")
+    return Fault(kind, who, int(at))
+
+
+def parse_case(line: str) -> Case:
+    """A case from its line; what follows a `#` is a remark. Raises `CaseInvalid`."""
+    words = shlex.split(line, comments=True)
+    if not words:
+        raise CaseInvalid("an empty line is no case")
+    return make_case(words[0], words[1:])
+
+
+def make_case(scenario: str, options: Sequence[str]) -> Case:
+    """A case from a scenario's name and its options, in pairs. Raises `CaseInvalid`."""
+    case = Case(scenario)
+    for name, value in zip(options[::2], options[1::2], strict=False):
+        if name == "--schedule":
+            case = replace(case, schedule=value)
+        elif name in {f"--{CANCEL}", f"--{RAISE}"}:
+            case = case.with_fault(parse_fault(name.removeprefix("--"), value))
+        else:
+            raise CaseInvalid(f"{name!r} is no option of a case")
+    if len(options) % 2:
+        raise CaseInvalid(f"{options[-1]!r} has no value")
+    if len(case.faults) > FAULTS_MAX:
+        raise CaseInvalid(f"{FAULTS_MAX} faults at most")
+    return case

@@ -1,0 +1,173 @@
+"""`tidegate chaos`: a search or one case, a table of what it came to, and for each failure the line that repeats it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ops.chaos import rebuilds
+from ops.chaos.cases import Case, CaseInvalid, parse_case, parse_fault
+from ops.chaos.explore import Failure, run_case
+from ops.chaos.inject import Injector
+from ops.chaos.run import settled
+from ops.chaos.scenarios import SCENARIOS
+from ops.chaos.sched import FIFO, ScheduleInvalid, deterministic
+from ops.chaos.search import LEVELS, Level, Result, cores, scenario_of, search, units_of
+from ops.chaos.sites import report_sites
+
+__all__ = ["read_corpus", "run_chaos"]
+
+OK: Final = 0
+BROKEN: Final = 1
+USAGE: Final = 2
+COLUMNS_MAX: Final = 116
+SHOWN_MAX: Final = 10  # failures; the rest is counted
+
+
+def run_chaos(
+    scenarios: Sequence[str],
+    *,
+    schedule: str | None = None,
+    cancel: Sequence[str] = (),
+    raised: Sequence[str] = (),
+    level: str = "quick",
+    jobs: int = 0,
+    corpus: Path | None = None,
+    stop: bool = False,
+    sites: bool = False,
+) -> int:
+    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, 2 bad usage."""
+    try:
+        _known(scenarios)
+        if schedule is not None:
+            with deterministic(schedule):
+                pass
+        if cancel or raised:
+            return _one(_case(scenarios, schedule or FIFO, cancel, raised))
+        cases = read_corpus(corpus) if corpus is not None else []
+        chosen = _level(level, schedule)
+    except (CaseInvalid, ScheduleInvalid, OSError) as error:
+        print(f"tidegate: {error}", file=sys.stderr)
+        return USAGE
+    names = list(scenarios) or [*SCENARIOS, *rebuilds.CROWDS]
+    units = units_of(chosen, names, first=stop)
+    result = search(units, jobs=jobs or cores(), corpus=cases, stop=stop)
+    _show(result)
+    if sites:
+        report_sites(result.total)
+    return BROKEN if result.total.failures else OK
+
+
+def read_corpus(file: Path) -> list[Case]:
+    """Case lines; empty ones and remarks are passed over. Raises `CaseInvalid`, `OSError`."""
+    lines = [line.strip() for line in file.read_text().splitlines()]
+    cases = [parse_case(line) for line in lines if line and not line.startswith("#")]
+    _known([case.scenario for case in cases])
+    return cases
+
+
+def _known(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in SCENARIOS and name not in rebuilds.CROWDS:
+            known = ", ".join([*SCENARIOS, *rebuilds.CROWDS])
+            raise CaseInvalid(f"no scenario {name!r}; there are {known}")
+
+
+def _level(name: str, schedule: str | None) -> Level:
+    if name not in LEVELS:
+        raise CaseInvalid(f"no search {name!r}; there are {', '.join(LEVELS)}")
+    level = LEVELS[name]
+    if schedule is None:
+        return level
+    return Level((schedule,), frozenset({schedule} if level.pairs else ()))
+
+
+def _case(
+    scenarios: Sequence[str], schedule: str, cancel: Sequence[str], raised: Sequence[str]
+) -> Case:
+    if len(scenarios) != 1:
+        raise CaseInvalid("a fault needs one scenario")
+    faults = [parse_fault("cancel", each) for each in cancel]
+    faults += [parse_fault("raise", each) for each in raised]
+    return Case(scenarios[0], schedule, tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+# --- one case --------------------------------------------------------------------------------------
+
+
+def _one(case: Case) -> int:
+    """Plays it and says what happened."""
+    with settled():
+        if case.scenario in rebuilds.CROWDS:
+            crowd, findings = rebuilds.run_crowd(case)
+            _strikes(crowd.injector)
+        else:
+            run, findings = run_case(case, scenario_of(case.scenario))
+            _strikes(run.injector)
+            print(f"ports that failed: {', '.join(run.stage.calls.failed) or 'none'}")
+            print(f"outcome: {run.outcome}")
+            print(
+                f"the caller: status {run.stage.caller.status}, ended {run.stage.caller.ended}, got"
+            )
+            print(bytes(run.stage.caller.received[-2_000:]).decode(errors="replace"))
+    print("\n".join(findings) or "every invariant holds")
+    return BROKEN if findings else OK
+
+
+def _strikes(injector: Injector) -> None:
+    for each in injector.strikes:
+        where = f"{each.actor or 'nobody'} at {each.sites[-1] if each.sites else 'no await'}"
+        hit = "" if each.hit else ": there was nothing to hit"
+        print(f"{each.fault}: t={each.time:g} s, {where}{hit}")
+
+
+# --- a search --------------------------------------------------------------------------------------
+
+
+def _show(result: Result) -> None:
+    console = Console(width=min(COLUMNS_MAX, Console().width))
+    console.print(_table(result))
+    total, cpu = result.total, result.cpu_seconds or result.seconds
+    print(
+        f"{total.points:,} points ({total.inert:,} of them hit nothing), {total.runs:,} runs, {len(total.failures)} failures; "
+        f"{result.seconds:.1f} s, {cpu:.1f} CPU s: {total.runs / cpu:,.0f} runs and {total.steps / cpu:,.0f} schedule points per CPU second"
+    )
+    for failure in total.failures[:SHOWN_MAX]:
+        _show_failure(failure)
+    hidden = len(total.failures) - SHOWN_MAX
+    if hidden > 0:
+        print(f"... and {hidden} more")
+
+
+def _table(result: Result) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("scenario")
+    for name in ("points", "runs", "failures"):
+        table.add_column(name, justify="right")
+    table.add_column("what", style="dim")
+    for name, tally in result.tallies.items():
+        failures = Text(str(len(tally.failures)), style="bold red" if tally.failures else "")
+        table.add_row(name, f"{tally.points:,}", f"{tally.runs:,}", failures, _about(name))
+    return table
+
+
+def _about(name: str) -> str:
+    if name in rebuilds.CROWDS:
+        return rebuilds.CROWDS[name].about
+    return SCENARIOS[name].about if name in SCENARIOS else "cases that have failed once"
+
+
+def _show_failure(failure: Failure) -> None:
+    print(
+        f"\ntidegate chaos {failure.case}   # trio {version('trio')}, tidegate {version('tidegate')}"
+    )
+    for finding in failure.findings:
+        print(f"    {finding}")

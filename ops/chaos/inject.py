@@ -1,0 +1,204 @@
+"""The instrument of a run: counts its points, strikes at the one that a fault names, and watches what no outcome shows.
+
+An exception in an instrument is logged by trio and takes the instrument away without a word; whoever installs this one looks at the end whether it is still there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from actors.probe import ACTOR
+from ops.chaos.cases import ANYONE, CALLER, DRAIN, PORT, REQUEST, Fault
+from ops.chaos.sched import (
+    cancel,
+    cancelled_by,
+    next_error,
+    own_scope,
+    reachable,
+    replace_next,
+    throw,
+)
+
+__all__ = [
+    "PART",
+    "STEPS_MAX",
+    "Abandoned",
+    "Bug",
+    "Injector",
+    "Point",
+    "Targets",
+    "site_of",
+    "sites_of",
+]
+
+STEPS_MAX: Final = 20_000  # of one run; a whole exchange takes some hundred
+SUBJECT: Final = "subject"
+PART: Final[ContextVar[str]] = ContextVar("PART", default="")
+"""Which exchange of the run a task belongs to: the one that is struck, or a rival. Empty: a task of the explorer."""
+
+_ROOT: Final = str(Path(__file__).resolve().parent.parent.parent) + os.sep
+_OURS: Final = tuple(_ROOT + package + os.sep for package in ("actors", "gate"))
+
+
+class Bug(Exception):
+    """What an actor meets that nobody expects."""
+
+
+class Abandoned(BaseException):
+    """Ends the tasks of a run that does not end by itself. Not an `Exception`, so that no boundary takes it for a bug of the product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first."""
+
+    at: int
+    actor: str
+    subject: bool
+    fresh: bool
+    reachable: bool
+    sites: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Targets:
+    """What a fault may hit beside a task: the exchange's scope, and what its caller and a drain do."""
+
+    scope: trio.CancelScope
+    leave: Callable[[], None]
+    drain: Callable[[], None]
+
+
+def site_of(task: trio.lowlevel.Task) -> str:
+    """`actors/sink.py:123`: the innermost line of the product at which the task waits; empty where there is none."""
+    sites = sites_of(task)
+    return sites[-1] if sites else ""
+
+
+def sites_of(task: trio.lowlevel.Task) -> tuple[str, ...]:
+    """The same for every line of the product that waits for the one below it, outermost first."""
+    return tuple(
+        f"{frame.f_code.co_filename.removeprefix(_ROOT)}:{line}"
+        for frame, line in task.iter_await_frames()
+        if frame.f_code.co_filename.startswith(_OURS)
+    )
+
+
+@dataclass(slots=True)
+class Strike:
+    """A fault that was due: when, at whom, and whether there was anything to hit."""
+
+    fault: Fault
+    time: float
+    actor: str
+    sites: tuple[str, ...]
+    hit: bool
+    error: Bug | None = None
+
+
+@dataclass(eq=False)
+class Injector(trio.abc.Instrument):
+    """Strikes each fault once. `record`: also notes every point, and what the run did, step by step."""
+
+    faults: Sequence[Fault]
+    targets: Targets
+    record: bool = False
+    record_from: int = 0
+    count: int = 0
+    strikes: list[Strike] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    steps: list[tuple[float, str, str]] = field(default_factory=list)
+    spun: bool = False
+    twice: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        waiting = [fault for fault in self.faults if fault.who != PORT]
+        self._waiting = sorted(waiting, key=lambda fault: fault.at)
+        self._next = self._waiting[0].at if self._waiting else 0
+        self._fresh = True
+        self._before = False
+        self._struck = False
+        self._told: dict[trio.lowlevel.Task, int] = {}
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Time may have passed: the next point is one of its own."""
+        self._fresh = True
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A point, before what the task waited for reaches it."""
+        if not task.context.get(PART):
+            return
+        if self.spun:
+            replace_next(task, Abandoned())
+            return
+        if self._struck:
+            self._watch(task)
+        self._before = True
+        self._point(task, fresh=self._fresh)
+        self._fresh = self._before = False
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A point, where the task waits again or has ended."""
+        if task.context.get(PART) and not self.spun:
+            self._point(task, fresh=True)
+
+    def _point(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
+        self.count += 1
+        if self.count > 2 * STEPS_MAX:
+            self.spun = True
+            return
+        if self.record and self.count > self.record_from:
+            self._note(task, fresh=fresh)
+        if self.count == self._next:
+            fault = self._waiting.pop(0)
+            self._next = self._waiting[0].at if self._waiting else 0
+            self._strike(fault, task)
+
+    def _note(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
+        actor, subject = task.context.get(ACTOR, ""), task.context[PART] == SUBJECT
+        sites, after = sites_of(task), not self._before
+        point = Point(self.count, actor, subject, fresh, after and reachable(task), sites)
+        self.points.append(point)
+        self.steps.append((round(trio.current_time(), 6), actor, sites[-1] if sites else ""))
+
+    def _strike(self, fault: Fault, task: trio.lowlevel.Task) -> None:
+        actor = task.context.get(ACTOR, "")
+        strike = Strike(fault, trio.current_time(), actor, sites_of(task), hit=True)
+        self.strikes.append(strike)
+        self._struck = True
+        match fault.who:
+            case who if who == REQUEST:
+                self._told.update(dict.fromkeys(cancel(self.targets.scope), 1))
+            case who if who == CALLER:
+                self.targets.leave()
+            case who if who == DRAIN:
+                self.targets.drain()
+            case _:
+                self._strike_task(fault, strike, task)
+
+    def _strike_task(self, fault: Fault, strike: Strike, task: trio.lowlevel.Task) -> None:
+        if fault.who not in {ANYONE, strike.actor} or task.context[PART] != SUBJECT:
+            strike.hit = False
+        elif fault.kind == "raise":
+            strike.error = Bug(str(fault))
+            strike.hit = throw(task, strike.error)
+        elif task.parent_nursery is None:
+            strike.hit = False  # it has ended
+        else:
+            own_scope(task).cancel()
+
+    def _watch(self, task: trio.lowlevel.Task) -> None:
+        """A task that meets the exchange's `Cancelled` a second time has swallowed it, or awaits in its cleanup."""
+        if not isinstance(next_error(task), trio.Cancelled):
+            return
+        if cancelled_by(task, self.targets.scope):
+            told = self._told[task] = self._told.get(task, 0) + 1
+            if told > 1:
+                self.twice.append(f"{task.context.get(ACTOR, '')} at {site_of(task)}")

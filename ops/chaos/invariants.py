@@ -1,0 +1,349 @@
+"""What holds after every run, whatever struck: each finding begins with the number of the invariant that is broken.
+
+I0 the run ends. I1 nothing is held. I2 each attempt is closed once, one at a time, at once. I3 (rebuilder) and I16 (same bytes under every schedule) are looked at by `ops.chaos.rebuilds` and
+`ops.chaos.explore`. I4 no byte before the first release or terminal. I5 nothing is closed twice. I6 nothing behind the terminal. I7 the wire's grammar. I8 the text is a beginning of the answer, and all of it
+at a clean end. I9 nothing that a filter has not passed. I10 one terminal, while the caller is there. I11 no exception is lost, none is unknown. I12 a cancelled exchange ends. I13 its scope
+caught the cancel. I14 no farewell to one who left. I15 no task, coroutine or resource is left. I17 attempts within the budget, as told. I18 one framing. I19 the instrument was there to the end. I20 no task meets the
+exchange's `Cancelled` twice.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Final
+
+import trio
+
+from gate.observe import OutcomeKind, What
+from ops.chaos.cases import CALLER, DRAIN, REQUEST
+from ops.chaos.inject import Abandoned, Bug
+from ops.chaos.reading import Read, read_object, read_stream
+from ops.chaos.run import Run
+
+__all__ = ["broken"]
+
+CLOSE_SECONDS: Final = 0.0  # of virtual time, between the caller's leaving and the provider's close
+OUTER: Final = frozenset({"sink", "ingress", "watch", "exchange", ""})
+"""Whose death takes the sink along: the tasks of the outer nursery, and the one that holds it."""
+SUDDEN: Final = frozenset({"caller.receive", "caller.start", "caller.write", "caller.end"})
+
+Check = Callable[[Run], Iterator[str]]
+
+
+def broken(run: Run) -> list[str]:
+    """Every invariant that this run breaks, with what was seen."""
+    if run.hung or run.injector.spun:
+        return list(_ends(run))
+    return [finding for check in _CHECKS for finding in check(run)]
+
+
+# --- the run ---------------------------------------------------------------------------------------
+
+
+def _ends(run: Run) -> Iterator[str]:
+    if run.injector.spun:
+        yield f"I0 spins: more than {run.injector.count // 2} steps"
+    elif run.hung:
+        yield "I0 hangs: " + "; ".join(run.hung)
+
+
+def _nothing_held(run: Run) -> Iterator[str]:
+    yield from (f"I1 still held: {each}" for each in run.stage.left_behind())
+    outcome = run.outcome
+    if outcome is not None and (outcome.ledger.used or outcome.ledger.open_reservations):
+        yield f"I1 the exchange's ledger: {outcome.ledger!r}"
+
+
+def _attempts_closed(run: Run) -> Iterator[str]:
+    asked = run.stage.asked
+    yield from (
+        f"I2 an attempt was closed {each.closes} times" for each in asked if each.closes != 1
+    )
+    for first, second in pairwise(sorted(asked, key=lambda each: each.asked_at)):
+        if first.closed_at > second.asked_at:
+            yield "I2 two attempts at once"
+    left = run.stage.caller.left_at
+    if left is not None and not run.stage.caller.ended and not run.scenario.asking.stuck:
+        for each in asked:
+            if each.closed_at > left + CLOSE_SECONDS:
+                yield f"I2 the provider was let go {each.closed_at - left:g} s after the caller had left"
+
+
+def _nothing_left(run: Run) -> Iterator[str]:
+    if run.tasks_left:
+        yield f"I15 {run.tasks_left} tasks are left"
+    yield from (f"I15 {each}" for each in run.warned)
+    if not run.alive and run.escaped is None:
+        yield "I19 the instrument was gone before the end"
+
+
+def _cancelled_once(run: Run) -> Iterator[str]:
+    yield from (f"I20 `Cancelled` a second time: {each}" for each in run.injector.twice)
+
+
+# --- exceptions ------------------------------------------------------------------------------------
+
+
+def _nothing_lost(run: Run) -> Iterator[str]:
+    """Each fault that was raised is told of, and nothing else is."""
+    strikes = [each for each in run.injector.strikes if each.hit]
+    raised = [each.error for each in strikes if each.error is not None]
+    raised += run.stage.calls.errors
+    # A filter's bug is its failure, told with its verdict; behind a cancel nobody asks for one any more.
+    cancelled = any(each.fault.who in {REQUEST, CALLER} for each in strikes)
+    dropped = [each.error for each in strikes if each.actor == "filter" and cancelled]
+    told = [leaf for _, error in run.stage.crashes for leaf in _leaves(error)]
+    told += _leaves(run.escaped) if run.escaped is not None else []
+    for error in raised:
+        if error not in told and error not in dropped:
+            yield f"I11 lost: {error}"
+    for leaf in told:
+        if isinstance(leaf, Bug) and leaf in raised:
+            continue
+        if _follows(leaf, run):
+            continue
+        number = "I5" if isinstance(leaf, AssertionError) else "I11"
+        yield f"{number} unknown: {''.join(traceback.format_exception_only(leaf)).strip()}{_place(leaf)}"
+
+
+def _follows(leaf: BaseException, run: Run) -> bool:
+    """An end of a channel whose other end was closed by whoever was struck: its neighbours are told in the same breath."""
+    struck = run.stage.calls.failed or any(
+        each.hit and each.fault.who not in {REQUEST, CALLER, DRAIN} for each in run.injector.strikes
+    )
+    return isinstance(leaf, trio.BrokenResourceError | trio.EndOfChannel | Abandoned) and bool(
+        struck
+    )
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename.rsplit('/', 2)[-1]}:{frames[-1].lineno})" if frames else ""
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """What is inside groups, and what an exception came from."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    context = error.__cause__ or error.__context__
+    return [
+        error,
+        *([leaf for leaf in _leaves(context) if isinstance(leaf, Bug)] if context else []),
+    ]
+
+
+# --- the end ---------------------------------------------------------------------------------------
+
+
+def _ended_in_time(run: Run) -> Iterator[str]:
+    """Counted from the first fault that ends an exchange at once."""
+    ends = [each for each in run.injector.strikes if each.hit and each.fault.who == REQUEST]
+    if not ends or run.ended_at is None:
+        return
+    took = run.ended_at - ends[0].time
+    if took > run.scenario.wait:
+        yield f"I12 ended {took:g} s after it was cancelled"
+    first = min(run.injector.strikes, key=lambda each: each.fault.at)
+    if first is ends[0] and run.outcome is None and not run.scope.cancelled_caught:
+        yield "I13 the cancel was not caught by its scope"
+
+
+def _over_in_time(run: Run) -> Iterator[str]:
+    """Nothing goes on behind the last byte; and where nothing strikes, no wait is longer than the scenario's own."""
+    ended, lasts = run.stage.caller.ended_at, run.scenario.lasts
+    if run.ended_at is None:
+        return
+    if ended is not None and run.ended_at > ended:
+        yield f"I12 ended {run.ended_at - ended:g} s after its last byte"
+    if lasts is not None and not run.struck and run.ended_at > lasts:
+        yield f"I12 took {run.ended_at:g} s where {lasts:g} are enough"
+
+
+def _left_in_time(run: Run) -> Iterator[str]:
+    left = run.stage.caller.left_at
+    if left is None or run.ended_at is None or run.stage.caller.ended:
+        return
+    if run.ended_at - left > run.scenario.wait:
+        yield f"I12 ended {run.ended_at - left:g} s after the caller had left"
+
+
+def _told_once(run: Run) -> Iterator[str]:
+    """The observations of the beginning and the end, and attempts as they were made."""
+    ends = run.stage.codes(What.EXCHANGE_ENDED)
+    if len(ends) != len(run.stage.codes(What.EXCHANGE_STARTED)):
+        yield "I11 a beginning without an end, or the other way round"
+    begun, over = _told_of(run, What.ATTEMPT_STARTED), _told_of(run, What.ATTEMPT_ENDED)
+    # A coordinator that dies may do so before the runner has taken its order up, and can't know then.
+    died = any(
+        each.error is not None and each.actor == "coordinator" for each in run.injector.strikes
+    )
+    if begun != over and not died:
+        yield f"I17 attempts begun {begun}, ended {over}"
+    for measured in filter(None, [each.measured for each in run.stage.observations]):
+        times = (measured.held_seconds, measured.ttft_seconds, measured.ttft_added_seconds)
+        if (
+            min([0.0, *filter(None, times)]) < 0
+            or min((s.tokens for s in measured.spent), default=1) < 1
+        ):
+            yield f"I17 no possible measure: {measured}"
+    if run.outcome is None:
+        return
+    attempts = len(run.stage.asked)
+    if run.outcome.attempts not in {attempts, _counted(run)}:
+        yield f"I17 {run.outcome.attempts} attempts told, {attempts} made"
+    if attempts > run.scenario.route.recovery.attempts_max:
+        yield f"I17 {attempts} attempts, {run.scenario.route.recovery.attempts_max} at most"
+
+
+def _told_of(run: Run, what: What) -> list[tuple[str, int, str]]:
+    return sorted(
+        (each.exchange, each.attempt, each.provider)
+        for each in run.stage.observations
+        if each.what is what and each.provider
+    )
+
+
+def _counted(run: Run) -> int:
+    return len(run.stage.codes(What.ATTEMPT_STARTED))
+
+
+# --- the wire --------------------------------------------------------------------------------------
+
+
+def _wire(run: Run) -> Iterator[str]:
+    caller = run.stage.caller
+    for each in caller.misuse:
+        number = "I14" if "farewell" in each else "I6" if "torn" in each else "I4"
+        yield f"{number} {each}"
+    if caller.starts > 1:
+        yield "I18 two response starts"
+    outcome = run.outcome
+    if outcome is not None and not _cut_off(run) and outcome.status != caller.status:
+        yield f"I18 status {outcome.status} told, {caller.status} written"
+    if not caller.received:
+        yield from _without_a_word(run)
+    elif caller.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+        yield from _streamed(run, read_stream(bytes(caller.received)))
+    else:
+        yield from _whole(run)
+
+
+def _without_a_word(run: Run) -> Iterator[str]:
+    caller = run.stage.caller
+    if caller.ended and caller.status:
+        yield "I7 an end without a body"
+    yield from _terminal(run, 0)
+
+
+def _whole(run: Run) -> Iterator[str]:
+    caller = run.stage.caller
+    length = int(caller.headers.get(b"content-length", b"-1"))
+    if length != len(caller.received):
+        if not _cut_off(run):
+            yield f"I7 a body of {len(caller.received)} bytes where {length} were said"
+        return
+    read = read_object(bytes(caller.received))
+    if (caller.status == 200) == bool(read.error):
+        yield f"I18 status {caller.status} with {'an error' if read.error else 'an answer'}"
+    yield from _answer(run, read)
+    yield from _terminal(run, 1 if caller.ended else 0)
+
+
+def _streamed(run: Run, read: Read) -> Iterator[str]:
+    if run.stage.caller.status != 200:
+        yield f"I18 an event stream under status {run.stage.caller.status}"
+    if read.torn and not _cut_off(run):
+        yield "I7 half an event"
+    yield from (f"{'I6' if 'behind' in each else 'I7'} {each}" for each in read.wrong)
+    yield from _answer(run, read)
+    yield from _terminal(run, read.terminals)
+
+
+def _answer(run: Run, read: Read) -> Iterator[str]:
+    scenario = run.scenario
+    if not scenario.said.startswith(read.text):
+        yield f"I8 {_short(read.text)} is no beginning of {_short(scenario.said)}"
+    for at, call in sorted(read.calls.items()):
+        if at >= len(scenario.calls) or call != scenario.calls[at]:
+            yield f"I8 a call that nobody made, or a part of one: {call}"
+    if read.done and (read.text != scenario.said or len(read.calls) != len(scenario.calls)):
+        yield f"I8 a clean end behind {_short(read.text)}"
+    if read.done and read.finishes != 1:
+        yield f"I7 {read.finishes} finish reasons"
+    for hidden in scenario.hidden:
+        if hidden in read.text:
+            yield f"I9 {hidden!r} was seen"
+    for service in run.stage.services.values():
+        if not any(text.startswith(read.text) for text in [*service.passed.values(), ""]):
+            yield f"I9 {_short(read.text)} was not passed by {service.name}"
+
+
+def _terminal(run: Run, terminals: int) -> Iterator[str]:
+    """One, unless the caller has left or the sink could not write it."""
+    caller = run.stage.caller
+    if caller.ended and caller.status == 200 and terminals != 1 and not _cut_off(run):
+        yield f"I10 an end with {terminals} terminals"
+    if terminals > caller.ended and not _cut_off(run):
+        yield "I10 a terminal, and no end"
+    if not caller.ended and not _cut_off(run):
+        yield "I10 no terminal, and the caller is there"
+
+
+def _cut_off(run: Run) -> bool:
+    """The response may stop anywhere: the caller has left, the exchange was cancelled from outside, or one of those was struck that hold the sink."""
+    if run.stage.caller.left_at is not None or SUDDEN & set(run.stage.calls.failed):
+        return True
+    return any(
+        each.hit
+        and each.fault.who not in {CALLER, DRAIN}
+        and (each.fault.who == REQUEST or each.actor in OUTER)
+        for each in run.injector.strikes
+    )
+
+
+def _outcome(run: Run) -> Iterator[str]:
+    """It says what was written; and a scenario that nothing struck ends as it is meant to."""
+    outcome, caller = run.outcome, run.stage.caller
+    if outcome is None:
+        if not any(each.hit and each.fault.who == REQUEST for each in run.injector.strikes):
+            yield f"I13 no outcome, and nobody cancelled it: {run.escaped!r}"
+        return
+    if outcome.kind is not OutcomeKind.ABANDONED and not _cut_off(run):
+        if not caller.ended:
+            yield f"I10 {outcome.kind.value} without an end"
+        if outcome.bytes_out != len(caller.received):
+            yield f"I18 {outcome.bytes_out} bytes told, {len(caller.received)} written"
+    if not run.struck and outcome.code != run.scenario.code:
+        yield f"I8 ended with {outcome.code!r} where nothing struck, not with {run.scenario.code!r}"
+    if not run.struck and not outcome.code and not caller.ended:
+        yield "I8 a success that the caller did not get"
+
+
+def _rivals(run: Run) -> Iterator[str]:
+    wanted = run.scenario.rivals + run.scenario.followers
+    whole = [each for each in run.rivals if each.kind is OutcomeKind.SUCCESS]
+    drained = any(each.fault.who == DRAIN for each in run.injector.strikes)
+    if len(run.rivals) != wanted or (len(whole) != wanted and not drained):
+        yield f"I1 {len(whole)} of {wanted} other exchanges got their answer"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:30]}...{text[-20:]} ({len(text)})")
+
+
+_CHECKS: Final[tuple[Check, ...]] = (
+    _nothing_held,
+    _attempts_closed,
+    _nothing_lost,
+    _nothing_left,
+    _cancelled_once,
+    _ended_in_time,
+    _over_in_time,
+    _left_in_time,
+    _told_once,
+    _wire,
+    _outcome,
+    _rivals,
+)

@@ -1,0 +1,98 @@
+"""A scenario: what providers, filters, the caller and everybody else do, and what a caller gets when nothing strikes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gate.config import (
+    ClocksConfig,
+    FilterConfig,
+    HoldConfig,
+    LimitsConfig,
+    Prefill,
+    RecoveryConfig,
+    RouteConfig,
+)
+from ops.chaos.wire import Answer, request
+
+__all__ = ["Asking", "Scenario", "Service"]
+
+_EMPTY: Final = ("empty",)
+_ROUTE: Final = RouteConfig()
+_LIMITS: Final = LimitsConfig()
+_WEBHOOK: Final = FilterConfig(
+    kind="webhook", url="http://127.0.0.1:1/", horizon_chars=1, deadline_ms=60_000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the caller behaves. Seconds on the virtual clock; `leaves_at`: None, it stays."""
+
+    parts: tuple[bytes, ...] = (request(),)
+    gap: float = 0.0
+    seconds: float = 0.0
+    stuck: bool = False
+    leaves_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A filter that awaits: seconds for each question, and text that it denies."""
+
+    seconds: float
+    denied: str = ""
+    table: FilterConfig = _WEBHOOK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`targets`: the script of each, asked in this order. `said`: the whole answer text; `code`: what the exchange ends with (empty: success).
+
+    `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
+    `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes.
+    """
+
+    about: str
+    targets: Sequence[Sequence[Answer]]
+    said: str = ""
+    code: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    asking: Asking = Asking()
+    rivals: int = 0
+    followers: int = 0
+    services: Mapping[str, Service] = field(default_factory=dict)
+    drains_at: float | None = None
+    hidden: tuple[str, ...] = ()
+    rows: tuple[int, ...] = ()
+    wait: float = 0.0
+    lasts: float | None = None
+    filters: tuple[str, ...] = _EMPTY
+    tables: Mapping[str, FilterConfig] = field(default_factory=dict)
+    route: RouteConfig = _ROUTE
+    limits: LimitsConfig = _LIMITS
+    prefill: Prefill = "none"
+    concurrency: int = 64
+
+    @property
+    def streams(self) -> bool:
+        """The caller asked for a stream."""
+        return b'"stream":true' in b"".join(self.asking.parts)
+
+
+def route(
+    *,
+    hold: HoldConfig | None = None,
+    clocks: ClocksConfig | None = None,
+    recovery: RecoveryConfig | None = None,
+    **policy: object,
+) -> RouteConfig:
+    """A route's policy, the rest as the configuration has it."""
+    return RouteConfig(
+        hold=hold or HoldConfig(),
+        clocks=clocks or ClocksConfig(),
+        recovery=recovery or RecoveryConfig(),
+        **policy,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,64 @@
+"""The command says what it found, and how to see it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ops.chaos.command import read_corpus, run_chaos
+
+
+def test_one_case_tells_what_it_hit(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the place, the outcome and the caller's bytes."""
+    assert run_chaos(["healthy"], cancel=["req:20"], raised=["port:3"]) == 0
+    said = capsys.readouterr().out
+    assert "--cancel req:20: t=" in said
+    assert "ports that failed:" in said
+    assert "every invariant holds" in said
+    assert run_chaos(["rebuilds"], cancel=["req:20"]) == 0
+
+
+@pytest.mark.slow
+def test_a_search_is_a_table_with_its_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And the await sites, if they are asked for."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("# a remark\n\nhealthy --cancel req:5  # seen once\n")
+    assert run_chaos(["left-early"], jobs=1, corpus=corpus, sites=True) == 0
+    said = capsys.readouterr().out
+    assert "left-early" in said
+    assert "corpus.txt" in said
+    assert " 0 failures" in said
+    assert "await sites" in said
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "options", "reason"),
+    [
+        (["nothing"], {}, "no scenario 'nothing'"),
+        (["healthy"], {"schedule": "lifo"}, "'lifo' is none of"),
+        (["healthy"], {"cancel": ["req"]}, "'req' is not WHO:K"),
+        ([], {"cancel": ["req:1"]}, "a fault needs one scenario"),
+        ([], {"level": "loud"}, "no search 'loud'"),
+        ([], {"corpus": Path("/nowhere/corpus.txt")}, "No such file"),
+    ],
+)
+def test_bad_usage_is_told_from_a_broken_invariant(
+    scenarios: list[str],
+    options: dict[str, object],
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the exit code, and with a reason."""
+    assert run_chaos(scenarios, **options) == 2  # type: ignore[arg-type]
+    assert reason in capsys.readouterr().err
+
+
+def test_a_corpus_names_scenarios_that_there_are(tmp_path: Path) -> None:
+    """A renamed one is not passed over."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("gone --cancel req:5\n")
+    with pytest.raises(ValueError, match="no scenario 'gone'"):
+        read_corpus(corpus)
