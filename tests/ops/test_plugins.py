@@ -17,7 +17,16 @@ from ops.plugins import GROUP, load_plugins
 from ops.provider import running_provider
 from ops.provider_script import Pace, Script
 from tests.plugins import WordPlugin
-from tests.transport.edge import CHAT, ROOT, code_of, question, running_process, write_config
+from tests.transport.edge import (
+    CHAT,
+    ROOT,
+    Process,
+    code_of,
+    eventually,
+    question,
+    running_process,
+    write_config,
+)
 
 EXAMPLE: Final = ROOT / "ops/examples/banned_words"
 TABLE: Final = """
@@ -125,6 +134,12 @@ def test_the_example_s_kind_can_be_configured_where_it_is_installed(
     assert "filters.manners: words: at least one, and each a single word" in wrong.stderr
 
 
+def violations(process: Process) -> list[tuple[str, str]]:
+    """The codes and filters that its log tells of so far."""
+    told = [each for each in process.log() if each["event"] == "violation"]
+    return [(each["code"], each["filter"]) for each in told]
+
+
 @pytest.mark.e2e
 async def test_the_example_judges_what_the_gateway_serves(
     tmp_path: Path, installed: Mapping[str, str]
@@ -141,11 +156,11 @@ async def test_the_example_judges_what_the_gateway_serves(
             whole = await client.post(CHAT, content=question())
             denied = await client.post(CHAT, content=question(stream=False, messages=asked))
             stream = await client.post(CHAT, content=question(messages=asked))
-            log = process.log()
+            await eventually(lambda: len(violations(process)) == 2, within=10)
+            judged = violations(process)
     assert whole.content.endswith(b"data: [DONE]\n\n")
     assert (denied.status_code, code_of(denied.content)) == (502, "banned_word")
     assert b"banned_word" in stream.content
     assert b"walrus" not in stream.content
     assert b"[DONE]" not in stream.content
-    judged = [(each["code"], each["filter"]) for each in log if each["event"] == "violation"]
     assert judged == [("banned_word", "manners")] * 2
