@@ -197,6 +197,17 @@ async def test_an_answer_goes_on_at_another_attempt(autojump_clock: trio.abc.Clo
     assert set(seen.response["usage"]) == {"input_tokens", "output_tokens", "total_tokens"}
 
 
+async def test_what_is_said_twice_is_seen_once(autojump_clock: trio.abc.Clock) -> None:
+    """A server that begins with the end of what it was given."""
+    broken = lost(added(message()), *map(text, WORDS[:5]))
+    window = HoldConfig(mode="window", tail_chars=8)
+    rest = healthy("brown fox ju", "mps over", " it.")
+    run = Run([broken], [rest], hold=window, prefill="vllm")
+    seen = await run.whole(2)
+    assert (seen.text, texts_of(seen.response)) == (ALL, {"output_text": ALL})
+    assert run.records.codes(What.SEAM) == ["seam_overlap"]
+
+
 @pytest.mark.parametrize(
     "members",
     [
