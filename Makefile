@@ -8,9 +8,11 @@ ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops 
 
 # What needs neither sockets nor real time runs in two processes; everything else by itself.
 SIDE_BY_SIDE := -n 2 --dist loadfile
-PURE_TESTS := tests/gate tests/actors tests/traces tests/test_house.py tests/test_architecture.py \
-	tests/e2e/test_corpus.py tests/e2e/test_corpus_filters.py tests/e2e/test_recovery_cuts.py \
-	tests/e2e/test_guardrail.py tests/e2e/test_judging_order.py tests/e2e/test_held_output.py
+PURE_TESTS := tests/gate tests/actors tests/chaos tests/traces \
+	tests/test_house.py tests/test_architecture.py \
+	$(addprefix tests/e2e/test_,$(addsuffix .py,corpus corpus_filters corpus_responses \
+	corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
+	random_faults random_tunnels recovery_cuts))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
