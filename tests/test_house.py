@@ -6,6 +6,7 @@ A rule takes the modules of a tree and returns its findings, one `path:line: wha
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -100,6 +101,12 @@ def parse(path: str, text: str) -> Module:
     return Module(path, text, ast.parse(text, path), comments)
 
 
+@functools.cache
+def walked(tree: ast.Module) -> Sequence[ast.AST]:
+    """Every node, once for all the rules."""
+    return tuple(ast.walk(tree))
+
+
 @pytest.fixture(scope="module")
 def house() -> Sequence[Module]:
     """Every Python file of the packages and of the tests."""
@@ -150,7 +157,7 @@ def channel_ends_left_asynchronously(modules: Sequence[Module]) -> list[str]:
     found = []
     for each in modules:
         ends = _channel_ends(each.tree)
-        for node in ast.walk(each.tree):
+        for node in walked(each.tree):
             if isinstance(node, ast.AsyncWith):
                 for item in node.items:
                     expression = ast.unparse(item.context_expr)
@@ -167,7 +174,7 @@ def long_code(modules: Sequence[Module]) -> list[str]:
         limit = TEST_MODULE_LINES_MAX if each.package == "tests" else MODULE_LINES_MAX
         if lines > limit:
             found.append(each.at(lines, f"{lines} lines, {limit} at most"))
-        for function in ast.walk(each.tree):
+        for function in walked(each.tree):
             if isinstance(function, Function):
                 long = (function.end_lineno or function.lineno) - function.lineno + 1
                 if long > FUNCTION_LINES_MAX:
@@ -181,7 +188,7 @@ def unbounded_channels(modules: Sequence[Module]) -> list[str]:
     return [
         each.at(node.lineno, "a channel without a bound")
         for each in modules
-        for node in ast.walk(each.tree)
+        for node in walked(each.tree)
         if isinstance(node, ast.Call) and _opens_channel(node)
         if any(_is_infinite(part) for part in ast.walk(node))
     ]
@@ -264,7 +271,7 @@ def _sources(modules: Sequence[Module]) -> list[Module]:
 def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
     """The module and each function in it, nested ones too."""
     yield tree
-    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+    yield from (node for node in walked(tree) if isinstance(node, Function))
 
 
 def _own(scope: ast.AST) -> Iterator[ast.expr | ast.alias]:
@@ -288,7 +295,7 @@ def _names(node: ast.AST, name: str) -> bool:
 def _channel_ends(tree: ast.Module) -> set[str]:
     """Expressions that are channel ends by annotation, by creation or by assignment from one."""
     ends: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walked(tree):
         match node:
             case ast.arg(arg=name, annotation=ast.expr() as annotation):
                 targets = {name}
@@ -300,14 +307,14 @@ def _channel_ends(tree: ast.Module) -> set[str]:
                 continue
         if _is_channel_type(annotation):
             ends |= targets
-    for node in ast.walk(tree):
+    for node in walked(tree):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=pair)], value=ast.Call() as call):
                 if _opens_channel(call):
                     ends |= {ast.unparse(end) for end in pair}
             case _:
                 continue
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in ends:
             ends |= {ast.unparse(target) for target in node.targets}
     return ends
@@ -343,7 +350,7 @@ def _is_infinite(node: ast.AST) -> bool:
 
 def _shields(tree: ast.Module) -> Iterator[int]:
     """Lines that say `shield=True`, as an argument or as an assignment."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         match node:
             case ast.keyword(arg="shield", value=ast.Constant(value=True) as true):
                 yield true.lineno
@@ -357,7 +364,7 @@ def _shields(tree: ast.Module) -> Iterator[int]:
 
 def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything that is imported; `from a import b` gives `a` and `a.b`."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, each.name) for each in names)
