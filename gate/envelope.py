@@ -1,4 +1,4 @@
-"""What a caller may be told: OpenAI's error envelope, one fixed sentence per code, the status and type of each failure.
+"""What a caller may be told: OpenAI's error envelope, one fixed sentence per code (and what of the caller's own schema was not kept), the status and type of each failure.
 
 No text of a provider, of a prompt or of an answer gets in here; a provider's own `code` and `param` do where they are safe
 (`gate.failure`). Statuses and types follow one table: the caller's fault is answered as the provider said it, a limit of ours is
@@ -24,7 +24,7 @@ DEFAULT_RETRY_AFTER: Final = (
 class PublicError(msgspec.Struct, frozen=True):
     """An error as the caller sees it. `retry_after` in seconds; `retry: False` asks SDKs not to multiply attempts.
 
-    `told_by` names the sentence where `code` is a provider's own word.
+    `told_by` names the sentence where `code` is a provider's own word; `reason` stands behind it, and is made of the caller's own schema.
     """
 
     status: int
@@ -34,6 +34,7 @@ class PublicError(msgspec.Struct, frozen=True):
     retry_after: float | None = None
     retry: bool | None = None
     told_by: str = ""
+    reason: str = ""
 
 
 _SENTENCES: Final = {
@@ -185,13 +186,15 @@ def public_error(
         wait = DEFAULT_RETRY_AFTER if retry_after is None else retry_after
         return PublicError(status, _TYPES[status], failure.code, retry_after=wait)
     type_ = _VERDICT_TYPES.get(failure.kind, "run_error")
-    return PublicError(status, type_, failure.code, retry=False if attempts else None)
+    retry = False if attempts else None
+    return PublicError(status, type_, failure.code, retry=retry, reason=failure.reason)
 
 
 def envelope(error: PublicError) -> bytes:
     """`{"error": {"message", "type", "param", "code"}}`, all four members always there."""
+    said = sentence(error.told_by or error.code)
     body = {
-        "message": sentence(error.told_by or error.code),
+        "message": f"{said} ({error.reason})" if error.reason else said,
         "type": error.type,
         "param": error.param,
         "code": error.code,

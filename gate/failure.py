@@ -72,7 +72,10 @@ class FailureKind(Enum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One failure. `retry_after` is in seconds from the moment it was received; `verdict` is a filter's own code, where that says more than the kind."""
+    """One failure. `retry_after` is in seconds from the moment it was received; `verdict` is a filter's own code, where that says more than the kind.
+
+    `reason`: what of the request's schema an answer did not keep to; for the caller, and for nothing that is kept.
+    """
 
     kind: FailureKind
     status: int = 0
@@ -80,10 +83,14 @@ class Failure(msgspec.Struct, frozen=True):
     provider_param: str | None = None
     retry_after: float | None = None
     verdict: str = ""
+    reason: str = ""
 
     @property
     def code(self) -> str:
         return self.verdict or self.kind.value
+
+    def __repr__(self) -> str:
+        return f"Failure({self.kind.name}, {self.code}, {self.status})"
 
 
 _CONTEXT: Final = re.compile(

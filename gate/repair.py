@@ -17,7 +17,7 @@ from gate.plan import SchemaRepair
 from gate.rebuild import primary_member
 from gate.schema import SchemaError
 
-__all__ = ["FORMAT", "RepairNote", "excerpt_of", "repair_item", "repair_key"]
+__all__ = ["FORMAT", "RepairNote", "excerpt_of", "reason_of", "repair_item", "repair_key"]
 
 FORMAT: Final = "format"  # schema ref of the request's response format
 EXCERPT_BYTES_MAX: Final = 4_096
@@ -41,6 +41,16 @@ class RepairNote(msgspec.Struct, frozen=True):
 def excerpt_of(text: str) -> str:
     """The beginning of an answer, cut at a code point; a half surrogate becomes U+FFFD."""
     return paired(text[:EXCERPT_BYTES_MAX]).encode()[:EXCERPT_BYTES_MAX].decode(errors="ignore")
+
+
+def reason_of(tool: str | None, errors: Sequence[SchemaError]) -> str:
+    """What a caller may be told of it: the tool that was declared, the rule of its schema that was not kept, and the type that this asks for. Nothing of the answer."""
+    parts = [f"tool {tool}"] if tool else []
+    if errors and errors[0].rule:
+        parts.append(errors[0].rule)
+        if errors[0].expected:
+            parts.append(f"expected {errors[0].expected}")
+    return "".join(each if each.isprintable() else "?" for each in ", ".join(parts))
 
 
 def repair_key(notes: Sequence[RepairNote], code: str) -> SchemaRepair:

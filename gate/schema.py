@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import jsonschema_rs
@@ -42,11 +42,16 @@ _BASES_OF_DRAFT_4: Final = ("$id", "$schema", "id")
 
 
 class SchemaError(msgspec.Struct, frozen=True):
-    """One place where a value does not fit. `pointer` (RFC 6901) leads into the value; `message` is the validator's. Both are cut where they are long, and raw."""
+    """One place where a value does not fit. `pointer` (RFC 6901) leads into the value; `message` is the validator's. Both are cut where they are long, and raw.
+
+    `rule` leads into the schema, to what was not kept, and `expected` is the type that it asks for: nothing of the value.
+    """
 
     pointer: str
     keyword: str
     message: str
+    rule: str = ""
+    expected: str = ""
 
     def __repr__(self) -> str:
         return f"SchemaError({self.keyword!r}, {len(self.message)} characters)"
@@ -164,9 +169,22 @@ def _size(value: object) -> int:
 
 
 def _error(error: jsonschema_rs.ValidationError) -> SchemaError:
-    tokens = (str(token).replace("~", "~0").replace("/", "~1") for token in error.instance_path)
-    pointer = "".join(f"/{token}" for token in tokens)
-    return SchemaError(_cut(pointer), error.kind.name, _cut(error.message))
+    kind = error.kind
+    expected = (
+        " or ".join(kind.types) if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) else ""
+    )
+    return SchemaError(
+        _cut(_pointer(error.instance_path)),
+        kind.name,
+        _cut(error.message),
+        _cut(_pointer(error.schema_path)),
+        expected,
+    )
+
+
+def _pointer(path: Sequence[object]) -> str:
+    tokens = (str(token).replace("~", "~0").replace("/", "~1") for token in path)
+    return "".join(f"/{token}" for token in tokens)
 
 
 def _cut(text: str) -> str:

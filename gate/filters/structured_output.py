@@ -23,7 +23,7 @@ from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.json_answer import AnswerPrefix
 from gate.openai import REAL_ENDS
-from gate.repair import FORMAT, RepairNote, excerpt_of
+from gate.repair import FORMAT, RepairNote, excerpt_of, reason_of
 from gate.schema import SchemaError
 from gate.schema_cache import RequestSchemas
 from gate.strict_json import NotJson, parse_json
@@ -125,19 +125,20 @@ class StructuredOutputFilter:
 
     def _violation(self, choices: set[int], position: int) -> Violated | None:
         """What is wrong with the texts of these choices, if anything is; `position` is the newest."""
-        codes, notes = [], []
+        codes, notes, reasons = [], [], []
         for choice in sorted(choices):
             text = "".join(self._texts[choice])
             code, errors = self._judged(text)
             if code:
                 codes.append(code)
+                reasons.append(reason_of(None, errors))
                 if self._repairs:
                     notes.append(RepairNote(FORMAT, None, errors, excerpt_of(text)))
         if not codes:
             return None
         began = position if self._began is None else self._began
         kind = FailureKind.OUTPUT_INVALID if self._repairs else FailureKind.OUTPUT_REJECTED
-        failure = Failure(kind, verdict=codes[0])
+        failure = Failure(kind, verdict=codes[0], reason=reasons[0])
         return Violated(began, codes[0], failure, tuple(notes[:NOTES_MAX]))
 
     def _judged(self, text: str) -> tuple[str, tuple[SchemaError, ...]]:

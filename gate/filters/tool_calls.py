@@ -23,7 +23,7 @@ from gate.filters.call_markup import MarkupWatch
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.openai import REAL_ENDS
 from gate.openai_tools import LEGACY
-from gate.repair import RepairNote, excerpt_of
+from gate.repair import RepairNote, excerpt_of, reason_of
 from gate.schema import SchemaError
 from gate.schema_cache import RequestSchemas
 from gate.strict_json import NotJson, parse_json
@@ -251,7 +251,8 @@ class ToolCallsFilter:
     ) -> Violated:
         ref = "tool.unknown" if tool is None else f"tool.{tool.place}"
         note = RepairNote(ref, None if tool is None else tool.name, errors, excerpt_of(text))
-        failure = Failure(FailureKind.TOOL_INVALID, verdict=code)
+        reason = reason_of(note.tool, errors)
+        failure = Failure(FailureKind.TOOL_INVALID, verdict=code, reason=reason)
         return Violated(position, code, failure, (note,))
 
 

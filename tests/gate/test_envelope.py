@@ -199,6 +199,16 @@ def test_the_envelope_has_all_four_members() -> None:
     }
 
 
+def test_what_was_not_kept_of_the_callers_schema_stands_behind_the_sentence() -> None:
+    """It is the caller's own, and says where to look."""
+    reason = "tool f, /properties/a/type, expected integer"
+    failure = Failure(FailureKind.TOOL_INVALID, verdict="tool_arguments_schema", reason=reason)
+    error = json.loads(envelope(public_error(failure, attempts=2)))["error"]
+    assert error["type"] == "tool_validation_error"
+    assert error["message"].endswith(f". ({reason})")
+    assert reason not in repr(failure)
+
+
 def test_a_code_that_is_not_ours_has_the_general_sentence() -> None:
     """A provider's code is shown, its text is not."""
     assert sentence("invalid_image_url") == GENERAL

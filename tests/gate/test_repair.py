@@ -17,6 +17,7 @@ from gate.repair import (
     MESSAGE_CHARS_MAX,
     RepairNote,
     excerpt_of,
+    reason_of,
     repair_item,
     repair_key,
 )
@@ -28,6 +29,28 @@ AGE = SchemaError("/age", "type", 'this value is not of type "integer"')
 WHOLE = SchemaError("", "required", '"name" is a required property')
 NOTE = RepairNote(FORMAT, None, (AGE, WHOLE), '{"age": "old"}')
 CALL = RepairNote("tool.2", "get_weather", (WHOLE,), "{}")
+
+
+@pytest.mark.parametrize(
+    ("tool", "errors", "reason"),
+    [
+        (None, (), ""),
+        ("get_weather", (), "tool get_weather"),
+        (None, (WHOLE,), ""),
+        (None, (SchemaError("/0", "enum", "m", "/items/enum"),), "/items/enum"),
+        (
+            "f",
+            (SchemaError("/a", "type", "m", "/properties/a/type", "integer or null"), WHOLE),
+            "tool f, /properties/a/type, expected integer or null",
+        ),
+        ("f", (SchemaError("/a", "type", "m", "/properties/a\nb/type"),), "tool f, /properties/a?b/type"),
+    ],
+)  # fmt: skip
+def test_a_caller_is_told_of_its_own_schema_only(
+    tool: str | None, errors: tuple[SchemaError, ...], reason: str
+) -> None:
+    """The tool, the rule and the type, of the first error; neither the value's place nor the validator's sentence."""
+    assert reason_of(tool, errors) == reason
 
 
 def told(*notes: RepairNote) -> str:

@@ -63,7 +63,8 @@ def test_an_error_says_where_and_by_which_keyword(
 def test_the_sentence_is_the_validators_without_the_value() -> None:
     """The value may be as large as the answer; the pointer says which one is meant."""
     (error,) = compile_schema(PERSON).check({"name": "a", "age": "s" * 1000})
-    assert error == SchemaError("/age", "type", 'this value is not of type "integer"')
+    said = 'this value is not of type "integer"'
+    assert error == SchemaError("/age", "type", said, "/properties/age/type", "integer")
 
 
 def test_errors_are_few_and_short() -> None:

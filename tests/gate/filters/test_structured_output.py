@@ -32,7 +32,6 @@ from gate.filters.structured_output import (
     structured_output,
 )
 from gate.repair import FORMAT
-from gate.schema import SchemaError
 
 OBJECT = {"type": "json_object"}
 PERSON = {
@@ -193,11 +192,14 @@ def test_a_violation_says_what_a_repair_needs() -> None:
     verdict = judged(made(schema_format()), TextDelta(0, '{"name"'), TextDelta(0, ": 1}"), at=3)
     assert isinstance(verdict, Violated)
     assert (verdict.position, verdict.code) == (3, "schema_mismatch")
-    assert verdict.failure == Failure(FailureKind.OUTPUT_INVALID, verdict="schema_mismatch")
+    reason = "/properties/name/type, expected string"
+    failure = Failure(FailureKind.OUTPUT_INVALID, verdict="schema_mismatch", reason=reason)
+    assert verdict.failure == failure
     assert verdict.failure.code == "schema_mismatch"
     (note,) = verdict.notes
     assert (note.schema_ref, note.tool, note.excerpt) == (FORMAT, None, '{"name": 1}')
-    assert note.errors == (SchemaError("/name", "type", 'this value is not of type "string"'),)
+    [error] = note.errors
+    assert (error.pointer, error.message) == ("/name", 'this value is not of type "string"')
     assert "name" not in repr(verdict)
 
 

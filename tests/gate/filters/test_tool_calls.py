@@ -21,7 +21,7 @@ from gate.events import (
     ToolDelta,
     ToolEnd,
 )
-from gate.failure import Failure, FailureKind
+from gate.failure import FailureKind
 from gate.filters.builtin import filter_context
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.filters.tool_calls import ToolCallsFilter, tool_calls
@@ -219,8 +219,9 @@ def test_a_violation_names_the_tool_and_quotes_the_arguments() -> None:
     verdict = judged(made(), TextDelta(0, "I look."), *call("count", '{"n":"x"}'), at=3)
     assert isinstance(verdict, Violated)
     assert verdict.position == 4
-    failure = Failure(FailureKind.TOOL_INVALID, verdict="tool_arguments_schema")
-    assert verdict.failure == failure
+    assert verdict.failure.kind is FailureKind.TOOL_INVALID
+    assert verdict.failure.code == "tool_arguments_schema"
+    assert verdict.failure.reason == "tool count, /$defs/n/type, expected integer"
     (note,) = verdict.notes
     assert (note.schema_ref, note.tool, note.excerpt) == ("tool.1", "count", '{"n":"x"}')
     assert note.errors[0].pointer == "/n"
