@@ -59,7 +59,6 @@ def assert_everyone_took_turns(result: Result, of: str, processes: Sequence[str]
     assert figures[DIRECT]["x direct"].median == 1
     cpu = figures[processes[-1]][f"CPU µs/{of}"].median
     assert cpu is not None
-    assert cpu > 0
 
 
 @pytest.mark.e2e
