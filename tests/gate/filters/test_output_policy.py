@@ -63,6 +63,13 @@ def ended(judge: OutputPolicyFilter, *said: str | Event, reason: str = "stop") -
     return codes[0] if codes else last.code if isinstance(last, Violated) else ""
 
 
+def test_a_long_answer_is_read_on_behind_what_is_kept_of_it() -> None:
+    """Its beginning says whether it is fenced, and nothing more of it is kept."""
+    long = '{"a": "' + "x" * EXCERPT_CHARS
+    assert passed(made(), long, "more", '"}') == [4, 5, 6]
+    assert ended(made(), long, "more", '"}') == ""
+
+
 @pytest.mark.parametrize(
     "changes",
     [
