@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -24,6 +25,7 @@ __all__ = [
     "ChatStreamReader",
     "Decode",
     "Step",
+    "WholeBody",
     "media_type",
 ]
 
@@ -147,22 +149,12 @@ class ChatStreamReader:
         return msgspec.structs.replace(frame, events=(*frame.events, identity))
 
 
-class ChatBodyReader:
-    """One JSON body: an error, or a complete answer as one frame. `as_chunk`: how the answer is said as one chunk."""
+class WholeBody(ABC):
+    """Collects one body of at most `body_bytes_max` bytes for a reader; `complete`, once it was judged to be an answer."""
 
-    def __init__(
-        self,
-        *,
-        choices: int,
-        body_bytes_max: int,
-        stream: bool,
-        as_chunk: AsChunk | None = None,
-    ) -> None:
+    def __init__(self, *, body_bytes_max: int) -> None:
         self.complete = False
-        self._as_chunk = as_chunk or _as_chunk
-        self._answer = Answer(choices)
         self._body_bytes_max = body_bytes_max
-        self._stream = stream
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -179,9 +171,34 @@ class ChatBodyReader:
         return Step([], False, None)
 
     def eof(self) -> Step:
-        body = b"".join(self._parts).removeprefix(b"\xef\xbb\xbf")
+        body = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
+        return self._read(body)
+
+    @abstractmethod
+    def _read(self, body: bytes) -> Step:
+        """What the whole body says; the step has an end."""
+
+
+class ChatBodyReader(WholeBody):
+    """One JSON body: an error, or a complete answer as one frame. `as_chunk`: how the answer is said as one chunk."""
+
+    def __init__(
+        self,
+        *,
+        choices: int,
+        body_bytes_max: int,
+        stream: bool,
+        as_chunk: AsChunk | None = None,
+    ) -> None:
+        super().__init__(body_bytes_max=body_bytes_max)
+        self._as_chunk = as_chunk or _as_chunk
+        self._answer = Answer(choices)
+        self._stream = stream
+
+    def _read(self, body: bytes) -> Step:
+        body = body.removeprefix(b"\xef\xbb\xbf")
         value = tolerant_object(body)
         if value is None:
             kind = FailureKind.MALFORMED if body.strip() else FailureKind.EMPTY

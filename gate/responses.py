@@ -43,7 +43,7 @@ from gate.loose_json import (
 )
 from gate.openai import Note, error_in, note_of
 from gate.openai_tools import LONE_HALF
-from gate.reader import Step
+from gate.reader import Step, WholeBody
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = [
@@ -289,31 +289,11 @@ class ResponsesStreamReader:
         return True
 
 
-class ResponsesBodyReader:
+class ResponsesBodyReader(WholeBody):
     """One JSON body: an error, or a response object as the event that ends its stream."""
 
-    def __init__(self, *, body_bytes_max: int) -> None:
-        self.complete = False
-        self._body_bytes_max = body_bytes_max
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    @property
-    def pending(self) -> int:
-        return self._size
-
-    def feed(self, data: bytes) -> Step:
-        self._size += len(data)
-        if self._size > self._body_bytes_max:
-            self._parts.clear()
-            return Step([], False, Failure(FailureKind.HELD_LIMIT))
-        self._parts.append(data)
-        return Step([], False, None)
-
-    def eof(self) -> Step:
-        body = b"".join(self._parts).removeprefix(b"\xef\xbb\xbf")
-        self._parts.clear()
-        self._size = 0
+    def _read(self, body: bytes) -> Step:
+        body = body.removeprefix(b"\xef\xbb\xbf")
         value = tolerant_object(body)
         if value is None:
             kind = FailureKind.MALFORMED if body.strip() else FailureKind.EMPTY

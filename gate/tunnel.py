@@ -18,7 +18,16 @@ from gate.completions import as_chunk, decode_completion
 from gate.events import Complete, Frame, HowEnded
 from gate.failure import Failure, FailureKind
 from gate.model_echo import BYTE_ORDER_MARK, ModelEcho
-from gate.reader import JSON, SSE, AnswerReader, ChatBodyReader, ChatStreamReader, Step, media_type
+from gate.reader import (
+    JSON,
+    SSE,
+    AnswerReader,
+    ChatBodyReader,
+    ChatStreamReader,
+    Step,
+    WholeBody,
+    media_type,
+)
 from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
@@ -217,33 +226,15 @@ class TunnelStreamReader:
         return _rest([self._kept()]) if self._between else []
 
 
-class TunnelBodyReader:
+class TunnelBodyReader(WholeBody):
     """One body, relayed whole. `watch` reads the decoded copy."""
 
     def __init__(self, watch: AnswerReader, *, echo: ModelEcho | None, body_bytes_max: int) -> None:
-        self.complete = False
+        super().__init__(body_bytes_max=body_bytes_max)
         self._watch = watch
         self._echo = echo
-        self._body_bytes_max = body_bytes_max
-        self._parts: list[bytes] = []
-        self._size = 0
 
-    @property
-    def pending(self) -> int:
-        return self._size
-
-    def feed(self, data: bytes) -> Step:
-        self._size += len(data)
-        if self._size > self._body_bytes_max:
-            self._parts.clear()
-            return Step([], False, Failure(FailureKind.HELD_LIMIT))
-        self._parts.append(data)
-        return Step([], False, None)
-
-    def eof(self) -> Step:
-        body = b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
+    def _read(self, body: bytes) -> Step:
         self._watch.feed(body)
         step = self._watch.eof()
         if not isinstance(step.end, Complete):
