@@ -35,6 +35,7 @@ from gate.events import Intake, Ping, Refused, Terminal, Wire
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
+from gate.relay import is_resource
 from gate.schema_cache import SchemaCache
 
 __all__ = ["run_exchange"]
@@ -194,6 +195,8 @@ class _Supervisor:
         alias = request.model or self._door.model
         if not alias:
             known = [name for name in pools if allowed is None or name in allowed]
+            if len(known) != 1 and not is_resource(self._door.endpoint):
+                return Terminal(refusal(404, "not_found"), 0)
             if len(known) != 1:
                 return Terminal(refusal(400, "model_required", param="model"), 0)
             alias = known[0]

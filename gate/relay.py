@@ -16,11 +16,50 @@ from gate.openai import error_in
 from gate.reader import Step
 from gate.sse import SseEvent
 
-__all__ = ["OpaqueBody", "OpaqueBytes", "OpaqueStream"]
+__all__ = ["OpaqueBody", "OpaqueBytes", "OpaqueStream", "is_resource"]
 
 ERROR_BYTES_MAX: Final = 65_536  # a larger body is no error envelope, and is not parsed
+# What OpenAI's API and the servers that speak it have behind `/v1/`.
+_RESOURCES: Final = frozenset(
+    [
+        "assistants",
+        "audio",
+        "batches",
+        "chat",
+        "chatkit",
+        "classify",
+        "completions",
+        "containers",
+        "conversations",
+        "detokenize",
+        "embeddings",
+        "evals",
+        "files",
+        "fine_tuning",
+        "images",
+        "infill",
+        "models",
+        "moderations",
+        "organization",
+        "pooling",
+        "realtime",
+        "rerank",
+        "responses",
+        "score",
+        "threads",
+        "tokenize",
+        "uploads",
+        "vector_stores",
+        "videos",
+    ]
+)
 _PIECE: Final = (RawDelta(),)
 _RESOURCE: Final = frozenset({"id", "data", "output", "choices"})  # what an error has not
+
+
+def is_resource(endpoint: str) -> bool:
+    """Whether `/v1/...` is a path that some server is known to have; any other is relayed all the same where it is clear to whom."""
+    return endpoint.split("/")[2] in _RESOURCES
 
 
 class OpaqueStream:

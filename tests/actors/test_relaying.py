@@ -277,12 +277,15 @@ async def test_a_request_that_names_no_model_is_for_the_only_alias(
 
 
 async def test_where_there_are_several_a_header_says_which(autojump_clock: trio.abc.Clock) -> None:
-    """Or the key, if it may use one only; else nobody guesses."""
+    """Or the key, if it may use one only; else nobody guesses, and what no server is known to have is not there."""
     gate = with_two(gateway(ScriptedProvider(body(b"{}"), for_ever=True)))
     caller = RecordingCaller(b"")
     await supervise(gate, caller, **FILES)
     error = json.loads(caller.received)["error"]
     assert (caller.status, error["code"], error["param"]) == (400, "model_required", "model")
+    nowhere = RecordingCaller(b"{}")
+    await supervise(gate, nowhere, **{**FILES, "endpoint": "/v1/no/such/path"})
+    assert (nowhere.status, json.loads(nowhere.received)["error"]["code"]) == (404, "not_found")
     for changes, status in (
         ({"model": "other"}, 200),
         ({"models": frozenset({"other"})}, 200),
