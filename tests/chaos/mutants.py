@@ -65,7 +65,7 @@ MUTANTS: Final = (
         "                await self._let_go.wait()\n",
         "                await trio.lowlevel.checkpoint()\n                self._let_go = trio.Event()\n                await self._let_go.wait()\n",
         "rebuilds",
-        masked="not by a guard: no crowd ends its last rebuild in just the turn between test and wait",
+        # Not found yet: no crowd ends its last rebuild in just the turn between test and wait.
     ),
     _mutant(
         "last-out-does-not-tell",
@@ -322,7 +322,7 @@ MUTANTS: Final = (
         "            if self._fresh:\n                scope.cancel()\n",
         "",
         "judged-slow-caller",
-        masked="not by a guard: whatever arrives next looks at all answers, so that it shows as a delay only",
+        # Not found yet: whatever arrives next looks at all answers, so that it shows as a delay only.
     ),
     # --- the attempt
     _mutant(
