@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import trio
 
 from actors.context import Door, Exchange, Target
@@ -136,7 +137,11 @@ def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
         opaque=opaque,
         endpoint=endpoint_of(exchange.door.endpoint),
         make_filters=lambda: make_filters(
-            names, context, pool.tables, plugins=pool.plugins, clock=trio.current_time
+            names,
+            msgspec.structs.replace(context, path=exchange.path),
+            pool.tables,
+            plugins=pool.plugins,
+            clock=trio.current_time,
         ),
     )
 

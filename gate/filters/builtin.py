@@ -85,6 +85,7 @@ def filter_context(
         ceiling=min((each for each in told if type(each) is int and each > 0), default=0),
         tools=read_tool_rules(body, request),
         schemas=RequestSchemas(schemas),
+        endpoint=request.endpoint,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gate.config import FilterConfig, OutputPolicy, StructuredOutput
+from gate.config import FilterConfig, OutputPolicy, PathKind, StructuredOutput
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.repair import RepairNote
@@ -34,7 +34,8 @@ class FilterContext(msgspec.Struct, frozen=True):
     """What a filter of one exchange knows of its request and route. `response_format`, `tool_choice`: the member's parsed value, None where there is none.
 
     `may_call`: the request brings tools; `ceiling`: the tokens that it allows for each choice, 0 where it does not say; `tools`: what it says of tools, None where it says
-    nothing; `schemas`: compiles and checks, within what one request may cost; `table`: the filter's own options.
+    nothing; `schemas`: compiles and checks, within what one request may cost; `table`: the filter's own options; `endpoint` and `path`: where the
+    request was asked at, and how the bytes of this attempt leave.
     """
 
     choices: int
@@ -47,6 +48,8 @@ class FilterContext(msgspec.Struct, frozen=True):
     tools: ToolRules | None = None
     schemas: RequestSchemas = msgspec.field(default_factory=RequestSchemas)
     table: FilterConfig = FilterConfig(kind="empty")
+    endpoint: str = "/v1/chat/completions"
+    path: PathKind = "normalized"
 
     def __repr__(self) -> str:
         return f"FilterContext({self.choices} choices, {self.structured_output})"

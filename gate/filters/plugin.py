@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
-from gate.config import PluginConfig, Table
+from gate.config import PathKind, PluginConfig, Table
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.filters.action import failure_for
@@ -30,11 +30,14 @@ class FilterPlugin(abc.ABC):
     `options_type`: a frozen struct derived from `gate.config.Table`, with the keys that a table of this kind may hold beside those of every filter. It is decoded when the
     configuration is read; a `ValueError` of its `__post_init__` is told to the operator. `gating`: False for a kind that only observes;
     `heavy`: True for one that may compute longer than other streams can wait, a few milliseconds: it is then asked in a worker thread, and one object is never asked twice at once.
+    `endpoints` (such as `/v1/responses`) and `paths`: its scope; where an attempt is outside of it there is no such filter. None: everywhere that answers are read.
     """
 
     options_type: ClassVar[type[Table]] = Table
     gating: ClassVar[bool] = True
     heavy: ClassVar[bool] = False
+    endpoints: ClassVar[Collection[str] | None] = None
+    paths: ClassVar[Collection[PathKind] | None] = None
     notice: str | None = None  # a stable token to be observed at the end, beside the verdict
 
     def __init__(self, context: FilterContext, options: Any) -> None:  # noqa: B027 - for those that keep nothing
@@ -62,8 +65,17 @@ class FilterPlugin(abc.ABC):
 
 def plugged_in(plugin: type[FilterPlugin]) -> FilterFactory:
     """What makes a plug-in's filter for an attempt. The context's table is a `PluginConfig`."""
+    return functools.partial(_made, plugin)
+
+
+def _made(plugin: type[FilterPlugin], context: FilterContext) -> Filter | None:
+    """The filter of one attempt; None where that is outside of the plug-in's scope."""
+    if plugin.endpoints is not None and context.endpoint not in plugin.endpoints:
+        return None
+    if plugin.paths is not None and context.path not in plugin.paths:
+        return None
     make: Callable[[FilterContext], Filter] = functools.partial(_PluggedIn, plugin)
-    return functools.partial(_in_thread, plugin, make) if plugin.heavy else make
+    return _in_thread(plugin, make, context) if plugin.heavy else make(context)
 
 
 def _in_thread(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, ClassVar
 
 import pytest
 
-from gate.config import FilterAction, PluginConfig
+from gate.config import FilterAction, PathKind, PluginConfig
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
 from gate.filters.awaited import Awaited
@@ -47,6 +48,27 @@ def test_a_plugin_judges_like_any_filter() -> None:
     assert each.observe(texts("so...", "what"), 2) == Passed(2)
     assert each.finish(4, Facts()) == Passed(4)
     assert each.notice is None
+
+
+class Scoped(WordPlugin):
+    """Judges Responses in the provider's own bytes, and nothing else."""
+
+    endpoints = frozenset({"/v1/responses"})
+    paths: ClassVar[Collection[PathKind]] = ("tunnel",)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path", "there"),
+    [
+        ("/v1/responses", "tunnel", True),
+        ("/v1/responses", "normalized", False),
+        ("/v1/chat/completions", "tunnel", False),
+    ],
+)
+def test_outside_of_its_scope_there_is_none(endpoint: str, path: PathKind, *, there: bool) -> None:
+    """By the endpoint that was asked at, and the path of the attempt."""
+    context = FilterContext(1, table=table(), endpoint=endpoint, path=path)
+    assert (plugged_in(Scoped)(context) is not None) is there
 
 
 def test_a_heavy_one_is_waited_for() -> None:
