@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
-from gate.config import PathKind, PluginConfig, Table
+from gate.config import PluginConfig, Table
 from gate.events import Facts, Frame
 from gate.failure import Failure, FailureKind
 from gate.filters.action import failure_for
@@ -37,7 +37,7 @@ class FilterPlugin(abc.ABC):
     gating: ClassVar[bool] = True
     heavy: ClassVar[bool] = False
     endpoints: ClassVar[Collection[str] | None] = None
-    paths: ClassVar[Collection[PathKind] | None] = None
+    paths: ClassVar[Collection[str] | None] = None
     notice: str | None = None  # a stable token to be observed at the end, beside the verdict
 
     def __init__(self, context: FilterContext, options: Any) -> None:  # noqa: B027 - for those that keep nothing

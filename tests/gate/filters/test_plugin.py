@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -54,7 +53,7 @@ class Scoped(WordPlugin):
     """Judges Responses in the provider's own bytes, and nothing else."""
 
     endpoints = frozenset({"/v1/responses"})
-    paths: ClassVar[Collection[PathKind]] = ("tunnel",)
+    paths = ("tunnel",)
 
 
 @pytest.mark.parametrize(
