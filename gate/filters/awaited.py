@@ -153,8 +153,8 @@ class Awaited:
         if self._over:
             return
         if isinstance(verdict, Violated):
-            self._violated, self._over = verdict, True
-            self._frames.clear()
+            self._violated = verdict
+            self._end()
         elif last and verdict.position < question.end:
             self.fail(UNDECIDED)
         else:
@@ -168,9 +168,13 @@ class Awaited:
             return
         self.notice, self.error = code, error
         self._asked = None
-        self._over = True
         if self._closed and self.gating:
             self._violated = unavailable(max(self._answered, 0))
+        self._end()
+
+    def _end(self) -> None:
+        """It says no more, and what waits for it does not."""
+        self._over = True
         self._start += len(self._frames)
         self._frames.clear()
         self._size = 0

@@ -116,10 +116,13 @@ def test_one_that_only_observes_says_it_once() -> None:
     filter_ = awaited(gating=False)
     filter_.observe(frames("a"), 0)
     assert filter_.ledger_bytes > 1
-    filter_.answer(filter_.take(), BAD)
+    asked = filter_.take()
+    filter_.observe(frames("b"), 1)
+    filter_.answer(asked, BAD)
     assert filter_.ledger_bytes == 0
     assert filter_.verdict() == BAD
-    assert filter_.observe(frames("b"), 1) == Passed(2)
+    assert filter_.verdict() == Passed(2)
+    assert filter_.observe(frames("c"), 2) == Passed(3)
 
 
 def test_a_question_has_a_bound() -> None:
