@@ -131,5 +131,6 @@ class _PluggedIn:
             return Passed(self._passed)
         if isinstance(said, Violated) and is_stable_token(said.code):
             failure = failure_for(self._table.action, own=FailureKind.DENIED, code=said.code)
-            return Violated(max(self._passed, min(said.position, newest)), said.code, failure)
+            place = max(self._passed, min(said.position, newest))
+            return Violated(place, said.code, failure, seen=min(said.seen, newest))
         raise TypeError("a verdict is Passed, or Violated with a stable token as its code")

@@ -49,6 +49,14 @@ def test_a_plugin_judges_like_any_filter() -> None:
     assert each.notice is None
 
 
+def test_the_frame_that_showed_a_violation_is_kept() -> None:
+    """So that what is read together is judged as if it came one by one."""
+    fixed = type("Said", (Fixed,), {"verdict": Violated(0, "bad", DENIED, seen=1)})
+    said = made(table(), fixed).observe(texts("a", "b"), 0)
+    assert isinstance(said, Violated)
+    assert (said.position, said.seen) == (0, 1)
+
+
 class Scoped(WordPlugin):
     """Judges Responses in the provider's own bytes, and nothing else."""
 
