@@ -22,18 +22,21 @@ def has_ended(pid: int, seconds: float = 10.0) -> bool:
 
 
 def children_of(pid: int, seconds: float = 30.0) -> list[int]:
-    """Those that it has started, as soon as there is one; none by then: none."""
+    """Those that it has started in sessions of their own, as soon as there is one; none by then: none.
+
+    A library that looks for another one while it is imported starts a process too, for a moment.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         numbers = [int(each.name) for each in PROC.iterdir() if each.name.isdigit()]
-        found = [each for each in numbers if _stat(each)[1:2] == [str(pid)]]
+        found = [each for each in numbers if _stat(each)[1:4:2] == [str(pid), str(each)]]
         if found:
             return found
     return []
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and so on; nothing where there is no such process."""
+    """State, parent, group, session and so on; nothing where there is no such process."""
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
