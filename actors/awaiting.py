@@ -104,7 +104,8 @@ class Desk:
             return
         while awaited.asks:
             await self._gather(awaited)
-            await self._ask(awaited, filter_, awaited.take())
+            if awaited.asks:  # it may have failed meanwhile
+                await self._ask(awaited, filter_, awaited.take())
             self._answers.tell()
 
     async def _gather(self, awaited: Awaited) -> None:

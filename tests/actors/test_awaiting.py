@@ -15,7 +15,7 @@ from gate.config import FilterConfig, HoldConfig, PluginConfig, RecoveryConfig
 from gate.errors import FilterUnavailable, UpstreamFault
 from gate.events import Facts, Frame, TextDelta
 from gate.failure import Failure, FailureKind
-from gate.filters.awaited import Awaited, Question
+from gate.filters.awaited import BEHIND, Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.filters.plugin import plugged_in
 from gate.observe import Outcome, What
@@ -331,6 +331,21 @@ async def test_a_service_may_gather_before_it_is_asked(
     outcome = await run.play()
     assert (outcome.code, run.caller.text) == ("", "abcdef")
     assert [word for _, word, _ in service.asked] == ["abcd", "ef"]
+
+
+async def test_one_that_has_fallen_behind_while_it_gathers_is_not_asked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """There is nothing left that it could be asked about."""
+    service = Service()
+    answer = says(text("few"), text("x" * 1_100_000), STOP, DONE, every=0.1)
+    run = Run(
+        [answer], services={"hook": service}, tables={"hook": table(gating=False, batch_ms=150)}
+    )
+    outcome = await run.play()
+    assert outcome.code == ""
+    assert service.asked == []
+    assert run.noted(What.REMARK) == [("hook", BEHIND)]
 
 
 async def test_a_json_caller_waits_for_the_verdict(
