@@ -3,7 +3,7 @@ r"""`patterns`: nothing that matches a pattern passes, not one byte of it, in on
 Of each channel the longest end is kept that a match may begin with, and held: as a rule nothing. A match in it and in what follows is the violation; a pattern that looks ahead
 (`$`, `\b`) is decided by what follows, at the latest at the end of the answer. `^` is the beginning of a channel, also where another attempt went on with it.
 
-Tool arguments are judged as they are written, in JSON.
+Tool arguments are judged as they are written, in JSON, and as they read with their escapes resolved.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gate.failure import FailureKind
 from gate.filters.action import failure_for
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
 from gate.filters.pattern_sets import PATTERN_SETS
+from gate.json_escapes import Escapes
 from gate.regex import Patterns, compile_patterns
 
 __all__ = ["PatternsFilter"]
@@ -34,6 +35,8 @@ OFTEN_BYTES_MAX: Final = 4096
 GROWTH_SHARE: Final = 8
 NEVER: Final = 1 << 62  # bytes
 
+_Key = tuple[Hashable, ...]  # of a channel: what it is, its choice, and so on
+
 
 class PatternsFilter:
     """Judges one attempt by the patterns of its table."""
@@ -46,7 +49,7 @@ class PatternsFilter:
         table = context.table
         self._patterns = compile_patterns(table.patterns or PATTERN_SETS[table.pattern_set])
         self._failure = failure_for(table.action, own=FailureKind.DENIED, code=CODE)
-        self._channels: dict[Hashable, _Channel] = {}
+        self._channels: dict[_Key, _Channel] = {}
         self._channels_max = CHANNELS_MAX
         self._passed = -1
         self._over = False
@@ -61,17 +64,18 @@ class PatternsFilter:
             return Passed(position + len(frames))
         if self._passed < 0:
             self._passed = position
-        touched: dict[Hashable, _Channel] = {}
+        touched: dict[_Channel, None] = {}
         found: list[_Found] = []
         for at, frame in enumerate(frames, position):
             for event in frame.events:
                 key, text = _read(event)
                 if text:
-                    channel = touched[key] = self._channel(key)
-                    channel.add(text, at)
-                    if channel.long:
-                        found += self._look(channel)
-        for channel in touched.values():
+                    for channel in self._channels_of(key, text):
+                        touched[channel] = None
+                        channel.add(text, at)
+                        if channel.long:
+                            found += self._look(channel)
+        for channel in touched:
             found += self._look(channel)
         if found:
             first = min(found)
@@ -100,7 +104,19 @@ class PatternsFilter:
         self._over = True
         return Violated(place, CODE, self._failure)
 
-    def _channel(self, key: Hashable) -> _Channel:
+    def _channels_of(self, key: _Key, text: str) -> Sequence[_Channel]:
+        """The channel of a text; of tool arguments the unescaped one too, from the first escape on."""
+        channel = self._channel(key)
+        if key[0] is not ToolDelta:
+            return (channel,)
+        unescaped = self._channels.get((Escapes, *key))
+        if unescaped is None:
+            if "\\" not in text:
+                return (channel,)
+            unescaped = self._channels[Escapes, *key] = _Unescaped(channel)
+        return (channel, unescaped)
+
+    def _channel(self, key: _Key) -> _Channel:
         channel = self._channels.get(key)
         if channel is None:
             if len(self._channels) >= self._channels_max:
@@ -131,8 +147,8 @@ class _Channel:
         self._size = 0  # bytes of both
         self._due_at = 0
         self._seldom = False  # what is kept is long
-        # Per event: the bytes up to its end, and its frame.
-        self._ends, self._places = array("q"), array("q")
+        # Per event: the bytes up to its end, its frame, and the frame in which what it says begins.
+        self._ends, self._places, self._begins = array("q"), array("q"), array("q")
 
     @property
     def open(self) -> bool:
@@ -142,7 +158,7 @@ class _Channel:
     @property
     def held(self) -> int:
         """The frame where that begins."""
-        return self._places[bisect_right(self._ends, self._before)]
+        return self._begins[bisect_right(self._ends, self._before)]
 
     @property
     def due(self) -> bool:
@@ -154,11 +170,16 @@ class _Channel:
         return self._size - self._before > OFTEN_BYTES_MAX
 
     def add(self, text: str, place: int) -> None:
+        """What an event of the frame at `place` says."""
+        self._append(text, place, place)
+
+    def _append(self, text: str, place: int, begins: int) -> None:
         data = text.encode()
         self._size += len(data)
         self._fresh.append(data)
         self._ends.append(self._size)
         self._places.append(place)
+        self._begins.append(begins)
 
     def look(self, patterns: Patterns, *, ended: bool) -> _Found | None:
         """The match, or None; then what can't be one is forgotten."""
@@ -177,7 +198,7 @@ class _Channel:
         return None
 
     def _found(self, start: int, event: int = -1) -> _Found:
-        return _Found(self._places[event], self._places[bisect_right(self._ends, start)])
+        return _Found(self._places[event], self._begins[bisect_right(self._ends, start)])
 
     def _first(self, patterns: Patterns, text: bytes, fresh: int) -> _Found:
         """The match that is one first, of those in the last `fresh` events."""
@@ -207,11 +228,40 @@ class _Channel:
         self._size -= cut
         self._before = start - cut
         gone = bisect_right(self._ends, cut)
-        self._places = self._places[gone:]
+        self._places, self._begins = self._places[gone:], self._begins[gone:]
         self._ends = array("q", [end - cut for end in self._ends[gone:]])
 
 
-def _read(event: Event) -> tuple[Hashable, str]:
+class _Unescaped(_Channel):
+    """A channel of JSON as it reads with its escapes resolved; it begins with what `written` has kept."""
+
+    def __init__(self, written: _Channel) -> None:
+        super().__init__()
+        self._text, self._before, self._size = written._text, written._before, written._size
+        self._fresh = written._fresh[:]
+        self._due_at, self._seldom = written._due_at, written._seldom
+        self._ends, self._places = written._ends[:], written._places[:]
+        self._begins = written._begins[:]
+        self._escapes = Escapes()
+        self._since = 0  # the frame in which the escape has begun that isn't whole
+
+    @property
+    def open(self) -> bool:
+        return super().open or bool(self._escapes.begun)
+
+    @property
+    def held(self) -> int:
+        return super().held if super().open else self._since
+
+    def add(self, text: str, place: int) -> None:
+        begins = self._since if self._escapes.begun else place
+        said = self._escapes.resolve(text)
+        self._since = place if len(self._escapes.begun) <= len(text) else begins
+        if said:
+            self._append(said, place, begins)
+
+
+def _read(event: Event) -> tuple[_Key, str]:
     """The channel of an event, and what it adds there."""
     match event:
         case TextDelta() | ReasoningDelta() | RefusalDelta():
@@ -219,4 +269,4 @@ def _read(event: Event) -> tuple[Hashable, str]:
         case ToolDelta():
             return (ToolDelta, event.choice, event.index), event.arguments or ""
         case _:
-            return None, ""
+            return (), ""

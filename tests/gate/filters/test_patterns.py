@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final, Literal
 
 import pytest
@@ -223,6 +224,47 @@ def test_of_many_channels_those_without_a_beginning_go() -> None:
     assert len(judge._channels) <= CHANNELS_MAX
     verdict = judge.observe([frame(ToolDelta(0, -1, None, None, "ret"))], 1 + len(calls))
     assert isinstance(verdict, Violated)
+
+
+@given(
+    escaped=st.lists(st.sampled_from(("plain", "unit", "upper")), min_size=6, max_size=6),
+    lead=st.sampled_from(("", "to ", r"\"a\\\n ", "\\ud83d\\ude00 ")),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    batch=st.integers(1, 3),
+)
+def test_no_escape_hides_a_match_in_tool_arguments(
+    escaped: list[str], lead: str, cuts: list[int], batch: int
+) -> None:
+    """Not one byte of it goes, nor of an escape that it begins with; more than one frame at once makes no difference."""
+    forms = {"plain": "{}", "unit": "\\u{:04x}", "upper": "\\u{:04X}"}
+    said = [
+        char if form == "plain" else forms[form].format(ord(char))
+        for char, form in zip("sécret", escaped, strict=True)
+    ]
+    written = '{"a":"' + lead + "".join(said) + '"}'
+    ends = [0, *sorted(min(cut, len(written)) for cut in cuts), len(written)]
+    pieces = [written[start:end] for start, end in pairwise(ends) if end > start]
+    frames = [frame(ToolDelta(0, 0, None, None, piece)) for piece in pieces]
+    out, verdict = released(a_filter("sécret"), frames)
+    assert isinstance(verdict, Violated)
+    assert len("".join(pieces[: max(out, verdict.position)])) <= len('{"a":"' + lead)
+    together = a_filter("sécret")
+    verdicts = [
+        together.observe(frames[at : at + batch], at) for at in range(0, len(frames), batch)
+    ]
+    assert verdict in verdicts
+
+
+def test_what_an_escape_has_to_do_with_is_the_call_s_own() -> None:
+    """A backslash in one call doesn't keep another; a text has none."""
+    judge = a_filter("secret")
+    calls = [
+        frame(ToolDelta(0, call, None, None, text)) for call, text in enumerate(("\\", "u0073"))
+    ]
+    assert judge.observe(calls, 0) == Passed(0)
+    assert judge.observe([frame(ToolDelta(0, 0, None, None, "u0074"))], 2) == Passed(3)
+    spelled = texts(r"\u0073ecret")
+    assert judge.observe(spelled, 3) == Passed(4)
 
 
 PATTERNS: Final = (r"\bab+c\b", "^ba", "c$", "a[^b]c", "é+", "(?i)abba|c{2,}a", r"b\Bc(?:a|bb)*a")
