@@ -1,6 +1,6 @@
 """What an exchange's endpoint, and the path of the attempt, decide: how its answer is read, judged and called.
 
-Chat is driven along either path, Responses along the normalized one; every other endpoint is relayed. A path decides how bytes leave, never whether they are watched.
+Chat and Responses are driven along either path; every other endpoint is relayed. A path decides how bytes leave, never whether they are watched.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ _NESTED: Final = "/v1/responses"  # where an event names the model inside of its
 
 
 def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
-    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that; one that no tunnel understands is framed by us."""
+    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that."""
     if exchange.door.relayed:
         return "tunnel"
-    watched = is_watched(exchange.door.endpoint)
-    return target.path if watched and not continues else "normalized"
+    return "normalized" if continues else target.path
 
 
 def reader_of(

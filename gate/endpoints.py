@@ -20,7 +20,9 @@ from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.responses_defaults import repeated
 from gate.responses_framing import ResponsesJson, ResponsesSse, kept_of
 from gate.responses_mending import ResponsesMender
+from gate.responses_unmended import ResponsesUnmended
 from gate.splice import Body
+from gate.unmended import Unmended
 
 __all__ = [
     "CHAT",
@@ -116,6 +118,10 @@ class Endpoint(ABC):
     ) -> Mender:
         """The mender of one attempt. `before`: that of the attempt which it goes on from."""
 
+    def unmended(self) -> Unmended:
+        """What finds, in a tunnel, what the mender takes out."""
+        return Unmended()
+
     @abstractmethod
     def framing(self, start: Start) -> Framing:
         """The framing of one response."""
@@ -197,6 +203,9 @@ class _Responses(Endpoint):
     ) -> Mender:
         known = before if isinstance(before, ResponsesMender) else None
         return ResponsesMender(before=known, ceiling=ceiling, tags=tags)
+
+    def unmended(self) -> Unmended:
+        return ResponsesUnmended()
 
     def framing(self, start: Start) -> Framing:
         return ResponsesSse(start) if start.shape.stream else ResponsesJson(start)

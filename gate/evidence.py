@@ -33,11 +33,12 @@ FRAME_OVERHEAD_BYTES: Final = (
 class EvidenceTail:
     """The unreleased frames of an exchange. `held_bytes` are raw bytes; `ledger_bytes` add what keeping a frame costs, and `kept_bytes`.
 
-    `keeps`: what the caller's framing keeps of frames that it gets; `kept_bytes` is all of that.
+    `keeps`: what the caller's framing keeps of frames that it gets, but for one that `relays` them; `kept_bytes` is all of that.
     """
 
     def __init__(self, keeps: Callable[[Sequence[Frame]], int] | None = None) -> None:
         self.kept_bytes = 0
+        self.relays = False
         self._keeps = keeps
         self.released = 0
         self.held_bytes = 0
@@ -64,7 +65,7 @@ class EvidenceTail:
         frames = [self._frames.popleft() for _ in range(position - self.released)]
         self.released = position
         self.held_bytes -= sum(frame.size for frame in frames)
-        if self._keeps is not None:
+        if self._keeps is not None and not self.relays:
             self.kept_bytes += self._keeps(frames)
         return frames
 

@@ -126,6 +126,7 @@ class Judge:
         self._mender = self._menders.make(last=last, before=before, tunnel=tunnel)
         # Nobody goes on with an answer whose bytes are the provider's own.
         self._transcript = None if tunnel else self._kept_text
+        self.tail.relays = tunnel
         self._renew_filters()
         self._passed = released
         opened = going_on and released > 0

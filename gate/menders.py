@@ -6,7 +6,6 @@ import msgspec
 
 from gate.endpoints import CHAT, Endpoint, Mender
 from gate.events import Facts, Frame
-from gate.mending import ChatMender
 from gate.mending_format import FormatMender, Settled
 from gate.mending_think import ThinkTags
 from gate.mending_tunnel import Observer, TunnelMender
@@ -35,9 +34,9 @@ class Menders(msgspec.Struct, frozen=True):
         )
         if not tunnel:
             return mender
-        assert isinstance(mender, ChatMender), "only chat is understood in a tunnel"
         copied = self.format_mender is not None
-        return TunnelMender(mender, choices=self.choices, keeps_copy=copied)
+        unmended = self.endpoint.unmended()
+        return TunnelMender(mender, choices=self.choices, keeps_copy=copied, unmended=unmended)
 
 
 def settled(mender: Mender, last: FormatMender, frames: list[Frame], facts: Facts) -> Settled:

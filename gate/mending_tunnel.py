@@ -2,7 +2,7 @@
 
 A frame leaves when the steps let its copy go. Where they hold frames (a tool call is open, a tag may begin), all that they hold leaves as one frame, which has the events of them
 all: so no byte goes before what it says has been judged. The frame with the last finish reason, and what follows it, waits for the end of the attempt, and leaves with the success terminal: until then
-it may turn out that the end is none, and an error behind it would contradict it.
+it may turn out that the end is none, and an error behind it would contradict it. What the steps take out is relayed, too, and so it is judged (`gate.unmended`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import msgspec
 from gate.events import Complete, Event, Facts, Finish, Frame, Identity
 from gate.evidence import FRAME_OVERHEAD_BYTES
 from gate.mending_format import FormatMender, Settled
+from gate.unmended import Unmended
 
 __all__ = ["Observer", "Steps", "TunnelMender"]
 
 
 class Steps(Protocol):
-    """Mends one attempt's frames in order (`gate.mending.ChatMender`), or does not mend at all (`Observer`)."""
+    """Mends one attempt's frames in order, as its endpoint has it, or does not mend at all (`Observer`)."""
 
     @property
     def identity(self) -> Identity | None: ...
@@ -66,10 +67,18 @@ class Observer:
 
 
 class TunnelMender:
-    """The step, for one attempt whose caller asked for `choices` choices (0: it has none). `keeps_copy`: the whole copy will be asked for at the end."""
+    """The step, for one attempt whose caller asked for `choices` choices (0: it has none). `keeps_copy`: the whole copy will be asked for at the end; `unmended`: finds what the steps take out."""
 
-    def __init__(self, steps: Steps, *, choices: int, keeps_copy: bool = False) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        *,
+        choices: int,
+        keeps_copy: bool = False,
+        unmended: Unmended | None = None,
+    ) -> None:
         self._steps = steps
+        self._unmended = unmended or Unmended()
         self._missing = set(range(choices))  # choices without a finish reason
         self._closes = choices > 0
         self._raw: list[bytes] = []  # of frames that the steps have, and that have not left
@@ -79,6 +88,7 @@ class TunnelMender:
         self._last: list[Frame] = []
         self._last_bytes = 0
         self._copy: list[Frame] | None = [] if keeps_copy else None
+        self._beside: list[Event] = []  # of the copy
         self._copy_bytes = 0
 
     @property
@@ -100,7 +110,8 @@ class TunnelMender:
         """What is held costs so much: the provider's bytes, and their copy."""
         overhead = FRAME_OVERHEAD_BYTES * len(self._last)
         copies = self._steps.ledger_bytes + self._ready_bytes + self._last_bytes + self._copy_bytes
-        return self._raw_bytes + self._last_bytes + overhead + copies
+        beside = self._unmended.ledger_bytes
+        return self._raw_bytes + self._last_bytes + overhead + copies + beside
 
     @property
     def usage(self) -> bytes:
@@ -121,6 +132,7 @@ class TunnelMender:
     def drop(self) -> None:
         """Nothing that is held is wanted any more."""
         self._steps.drop()
+        self._unmended = Unmended()
         for each in (self._raw, self._ready, self._last, self._copy or []):
             each.clear()
         self._raw_bytes = self._ready_bytes = self._last_bytes = self._copy_bytes = 0
@@ -143,7 +155,8 @@ class TunnelMender:
         if settled.changed:
             raw = b"".join([frame.data for frame in frames])
             size = sum(frame.size for frame in frames)
-            whole = [Frame(raw, _events(settled.frames), size, closing=True)]
+            events = [event for frame in settled.frames for event in frame.events]
+            whole = [Frame(raw, (*events, *self._beside), size, closing=True)]
         return settled._replace(frames=whole)
 
     def _waits(self, frame: Frame) -> bool:
@@ -158,7 +171,9 @@ class TunnelMender:
     def _taken(self, frame: Frame) -> list[Frame]:
         self._raw.append(frame.raw)
         self._raw_bytes += frame.size
-        self._add(self._steps.mend([frame]))
+        if frame.events:
+            self._unmended.saw(frame)
+            self._add(self._steps.mend([frame]))
         return [] if self._steps.held_bytes else [self._let_go()]
 
     def _add(self, frames: list[Frame]) -> None:
@@ -168,19 +183,15 @@ class TunnelMender:
     def _let_go(self) -> Frame:
         """All that has been held as one frame."""
         raw = self._raw[0] if len(self._raw) == 1 else b"".join(self._raw)
-        frame = Frame(raw, _events(self._ready), self._raw_bytes)
+        events, beside = self._unmended.judged(self._ready)
+        frame = Frame(raw, (*events, *beside), self._raw_bytes)
         if self._copy is not None:
             self._copy += self._ready
             self._copy_bytes += self._ready_bytes
+            self._beside += beside
         self._raw, self._ready = [], []
         self._raw_bytes = self._ready_bytes = 0
         return frame
 
     def __repr__(self) -> str:
         return f"TunnelMender({self.held_bytes} bytes held)"
-
-
-def _events(frames: Sequence[Frame]) -> tuple[Event, ...]:
-    if len(frames) == 1:
-        return frames[0].events
-    return tuple(event for frame in frames for event in frame.events)

@@ -20,6 +20,7 @@ from gate.events import (
     Event,
     Finish,
     Frame,
+    HowEnded,
     Identity,
     Mend,
     ReasoningDelta,
@@ -224,10 +225,14 @@ def _number(value: object) -> int | None:
 
 
 class ResponsesStreamReader:
-    """SSE of Responses events. `continues`: the answer has begun at another attempt."""
+    """SSE of Responses events. `continues`: the answer has begun at another attempt; `lingers`: the answer ends with its stream, not with its last event."""
 
-    def __init__(self, *, event_bytes_max: int, continues: bool = False) -> None:
+    def __init__(
+        self, *, event_bytes_max: int, continues: bool = False, lingers: bool = False
+    ) -> None:
         self.complete = False
+        self.ignored = 0  # events behind the last one, of whatever kind
+        self._lingers = lingers
         self._progressed = continues
         self._answer = Answer(1)
         self._sse = SseDecoder(event_bytes_max=event_bytes_max)
@@ -241,33 +246,38 @@ class ResponsesStreamReader:
         try:
             events = self._sse.feed(data)
         except EventTooLarge as error:
-            step = self._take(list(error.before))
+            step = self.take(list(error.before))
             return step if step.end else step._replace(end=Failure(FailureKind.MALFORMED))
-        return self._take(events)
+        return self.take(events)
 
     def eof(self) -> Step:
-        step = self._take(self._sse.finish())
-        return step if step.end else step._replace(end=self._cut())
+        step = self.take(self._sse.finish())
+        return step if step.end else step._replace(end=self._closed())
 
-    def _cut(self) -> Failure:
+    def _closed(self) -> HowEnded:
         """Without a terminal event an answer is none, however the connection closed."""
+        if self.complete:
+            return Complete()
         progressed = self._progressed or self._answer.progressed
         return Failure(FailureKind.MISSING_TERMINAL if progressed else FailureKind.EMPTY)
 
-    def _take(self, events: list[SseEvent]) -> Step:
+    def take(self, events: list[SseEvent]) -> Step:
+        """Events that somebody else has found in the stream."""
         frames: list[Frame] = []
         progress = False
         for event in events:
             item = decode_event(event)
-            if isinstance(item, Frame):
+            if item is Note.DONE:
+                return Step(frames, progress, self._closed())
+            if self.complete:
+                self.ignored += not isinstance(item, Note)
+            elif isinstance(item, Frame):
                 frames.append(item)
                 progress = self._observe(item) or progress
-                if self.complete:
+                if self.complete and not self._lingers:
                     return Step(frames, progress, Complete())
             elif isinstance(item, Failure):
                 return Step(frames, progress, item)
-            elif item is Note.DONE:
-                return Step(frames, progress, self._cut())
         return Step(frames, progress, None)
 
     def _observe(self, frame: Frame) -> bool:

@@ -46,6 +46,7 @@ from gate.responses_log import (
     joined,
     members,
     value_of,
+    with_text,
 )
 
 __all__ = ["Encoder"]
@@ -146,7 +147,8 @@ class Encoder:
     def _object(self, values: Members) -> Members:
         """A response object of this identity."""
         first = {"id": b"", "object": b'"response"', "created_at": b""}
-        return filled({**first, **values, **self._identity}, self._asked)
+        told = with_text({**first, **values, **self._identity}, self._released)
+        return filled(told, self._asked)
 
     def _begin(self) -> None:
         """Nothing is written before an item has something to say."""

@@ -26,6 +26,7 @@ __all__ = [
     "joined",
     "members",
     "value_of",
+    "with_text",
 ]
 
 Members: TypeAlias = dict[str, bytes]
@@ -237,6 +238,18 @@ def final_output(released: Sequence[Item], output: bytes, *, status: str) -> byt
         known = None if at is None else said.pop(at)
         finals.append(final_item(item, known, status=status))
     return b"[%b]" % b",".join(finals)
+
+
+def with_text(values: Members, released: Sequence[Item]) -> Members:
+    """A response object whose member `output_text`, which some servers write beside the items, says what was released."""
+    said = value_of(values.get("output_text"))
+    parts = [
+        part for item in released for part in item.parts.values() if part.kind == "output_text"
+    ]
+    text = "".join([part.text for part in parts])
+    if not isinstance(said, str) or said == text:
+        return values
+    return {**values, "output_text": msgspec.json.encode(text)}
 
 
 def _is(item: Item, said: Members) -> bool:

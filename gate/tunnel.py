@@ -4,7 +4,8 @@ What stands between two frames (comments, blank lines, events that are none) bel
 bytes of all frames in order are the body. Only the model's name in it is another (`gate.model_echo`). An event that shows that an attempt has failed is no part of any frame, also where it
 comes too late to make it fail: a provider's own error never goes on.
 
-Three kinds of answers are known: chat and legacy completions, whose end is told as in `gate.completeness`; and every other, which is complete when HTTP says so.
+Three kinds of answers are known: chat and legacy completions, whose end is told as in `gate.completeness`; those of the Responses API, which say it themselves; and every other, which is complete
+when HTTP says so. What is known is read to the end of its stream: some servers put `[DONE]` behind the last event of the Responses API.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from gate.completions import PATH as COMPLETIONS
 from gate.completions import as_chunk, decode_completion
 from gate.events import Complete, Frame, HowEnded
 from gate.failure import Failure, FailureKind
+from gate.ingress_responses import RESPONSES_PATH
 from gate.model_echo import BYTE_ORDER_MARK, ModelEcho
+from gate.openai import decode_event
 from gate.reader import (
     JSON,
     SSE,
@@ -29,6 +32,7 @@ from gate.reader import (
     media_type,
 )
 from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
+from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "is_watched", "tunnel_reader"]
@@ -39,7 +43,7 @@ NOTHING: Final = b"{}"  # the payload of a frame that says nothing
 
 def is_watched(endpoint: str) -> bool:
     """Whether the answers of this endpoint are understood."""
-    return endpoint in (CHAT, COMPLETIONS)
+    return endpoint in (CHAT, COMPLETIONS, RESPONSES_PATH)
 
 
 class StreamWatch(Protocol):
@@ -50,7 +54,7 @@ class StreamWatch(Protocol):
 
     @property
     def ignored(self) -> int:
-        """How many events came behind completeness that would have been a failure before it."""
+        """How many events came behind completeness that are no part of the answer: they would have been a failure before it, or none may come there."""
 
     def take(self, events: list[SseEvent]) -> Step: ...
 
@@ -102,26 +106,31 @@ def _watched(
     stream: bool,
 ) -> AnswerReader | None:
     """The reader of an answer that is understood."""
-    legacy = endpoint == COMPLETIONS
     if media == SSE:
-        watch = (
-            ChatStreamReader(
-                choices=choices, event_bytes_max=event_bytes_max, decode=decode_completion
-            )
-            if legacy
-            else ChatStreamReader(choices=choices, event_bytes_max=event_bytes_max)
-        )
+        watch = _watch(endpoint, choices=choices, event_bytes_max=event_bytes_max)
         return TunnelStreamReader(watch, echo=echo, event_bytes_max=event_bytes_max)
-    if media == JSON:
+    if media != JSON:
+        return None
+    if endpoint == RESPONSES_PATH:
+        answer: AnswerReader = ResponsesBodyReader(body_bytes_max=body_bytes_max)
+    else:
+        legacy = endpoint == COMPLETIONS
         # As a chunk: a body that was asked for as a stream is judged as one.
-        body = ChatBodyReader(
+        answer = ChatBodyReader(
             choices=choices,
             body_bytes_max=body_bytes_max,
             stream=stream or legacy,
             as_chunk=as_chunk if legacy else None,
         )
-        return TunnelBodyReader(body, echo=echo, body_bytes_max=body_bytes_max)
-    return None
+    return TunnelBodyReader(answer, echo=echo, body_bytes_max=body_bytes_max)
+
+
+def _watch(endpoint: str, *, choices: int, event_bytes_max: int) -> StreamWatch:
+    """What reads the events of such an answer."""
+    if endpoint == RESPONSES_PATH:
+        return ResponsesStreamReader(event_bytes_max=event_bytes_max, lingers=True)
+    decode = decode_completion if endpoint == COMPLETIONS else decode_event
+    return ChatStreamReader(choices=choices, event_bytes_max=event_bytes_max, decode=decode)
 
 
 class TunnelStreamReader:

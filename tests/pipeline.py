@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gate.config import FilterConfig, HoldConfig
-from gate.endpoints import CHAT, Endpoint, Expected, framing_for
+from gate.endpoints import CHAT, Endpoint, Expected, endpoint_of, framing_for
 from gate.events import Complete, HowEnded, Shape, Start, Tunnel
 from gate.failure import Failure
 from gate.filters.builtin import make_filters
@@ -87,11 +87,15 @@ def relay(
     choices: int = 1,
     echo: ModelEcho | None = None,
     context: FilterContext | None = None,
+    filters: Sequence[str] = FILTERS,
+    tables: Mapping[str, FilterConfig] | None = None,
+    hold: HoldConfig | None = None,
     opaque: bool = False,
     think_tags: bool = False,
 ) -> Passed:
     """The same through a tunnel: what the caller gets are the provider's bytes."""
     known = context or FilterContext(choices)
+    supervised = endpoint_of(endpoint)
     reader = tunnel_reader(
         endpoint,
         content_type,
@@ -103,17 +107,21 @@ def relay(
     )
     assert reader is not None
     judge = Judge(
-        HoldConfig(),
+        hold or HoldConfig(),
         streams=stream,
         held_bytes_max=LIMIT,
         choices=choices,
+        ceiling=known.tools.ceiling if known.tools is not None else None,
         opaque=opaque,
         think_tags=think_tags,
-        make_filters=lambda: [] if opaque else make_filters(FILTERS, known),
+        format_mender=None if opaque else format_mender(filters, known, "reasoning_content"),
+        endpoint=supervised,
+        make_filters=lambda: [] if opaque else make_filters(filters, known, tables or {}),
     )
     judge.begin(tunnel=True)
+    begun = start(stream=stream, endpoint=supervised)
     tunnel = Tunnel(200, ((b"content-type", content_type),))
-    framing = framing_for(msgspec.structs.replace(start(stream=stream), tunnel=tunnel))
+    framing = framing_for(msgspec.structs.replace(begun, tunnel=tunnel))
     return _through(reader, judge, framing, pieces)
 
 

@@ -79,6 +79,8 @@ class Run:
         limits: LimitsConfig | None = None,
         capabilities: tuple[str, ...] = ("responses", "tools", "json_schema"),
         prefill: Any = "none",
+        paths: Any = (),
+        tables: Any = None,
         **recovery: Any,
     ) -> None:
         self.records = Records()
@@ -93,7 +95,9 @@ class Run:
             limits=limits,
             capabilities=capabilities,
             prefill=prefill,
+            paths=paths,
             filters=filters,
+            tables=tables,
             records=self.records,
         )
 

@@ -12,6 +12,8 @@ from gate.reader import ChatBodyReader, ChatStreamReader
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.responses_framing import ResponsesJson, ResponsesSse
 from gate.responses_mending import ResponsesMender
+from gate.responses_unmended import ResponsesUnmended
+from gate.unmended import Unmended
 from tests.pipeline import start
 
 PARTS = {
@@ -47,5 +49,6 @@ def test_an_endpoint_is_found_by_its_path() -> None:
         assert path == f"/v1{endpoint.upstream}"
     assert (CHAT.name("x"), RESPONSES.name("x")) == ("chatcmpl-x", "resp_x")
     assert CHAT.kept_bytes([]) == 0
+    assert (type(CHAT.unmended()), type(RESPONSES.unmended())) == (Unmended, ResponsesUnmended)
     body = b'{"model":"m","messages":[1],"temperature":0.5}'
     assert CHAT.repeated(body, read_request(body, CHAT.rules, depth_max=64)) == b""

@@ -50,6 +50,19 @@ def test_frames_leave_in_the_order_they_came() -> None:
     assert (tail.released, tail.newest, tail.held_bytes) == (5, 5, 0)
 
 
+def test_what_a_framing_keeps_is_counted_but_for_one_that_relays() -> None:
+    """Of what is released, until the attempt is forgotten."""
+    tail = EvidenceTail(lambda frames: 100 * len(frames))
+    tail.extend(numbered(4))
+    tail.release(1)
+    assert (tail.kept_bytes, tail.ledger_bytes) == (100, 100 + 9 + 3 * FRAME_OVERHEAD_BYTES)
+    tail.relays = True
+    tail.release(3)
+    assert tail.kept_bytes == 100
+    tail.drop()
+    assert tail.ledger_bytes == 0
+
+
 def test_what_is_held_is_counted_with_what_keeping_it_costs() -> None:
     """Raw bytes for the limit of the route, the overhead of each frame for the ledger."""
     tail = EvidenceTail()

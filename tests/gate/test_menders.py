@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gate.events import Complete, Frame, TextDelta
+from gate.endpoints import RESPONSES
+from gate.events import Complete, Frame, Slot, TextDelta
 from gate.filters.contract import FilterContext
 from gate.menders import Menders, settled
 from gate.mending import ChatMender
 from gate.mending_format import FormatMender
 from gate.mending_tunnel import TunnelMender
 from gate.openai import frame_of
+from gate.unmended import ASIDE
 
 FORMAT = FormatMender(FilterContext(1, {"type": "json_object"}, "repair"), "reasoning")
 
@@ -33,6 +35,17 @@ def test_the_path_decides() -> None:
         assert type(made) is TunnelMender
         (left,) = made.mend([text("x")])
         assert left.data == b"RAW"
+
+
+def test_responses_have_steps_of_their_own_in_a_tunnel() -> None:
+    """With what finds the texts that they take out."""
+    made = Menders(1, "", None, False, None, False, RESPONSES).make(last=None, before="", tunnel=True)  # fmt: skip
+    ended = Frame(b'{"text":"b"}', (Slot("response.output_text.done"),), 9, raw=b"END")
+    said = Frame(b'{"delta":"a"}', (Slot("response.output_text.delta"), TextDelta(0, "a")), 9, raw=b"RAW")  # fmt: skip
+    first, second = made.mend([said, ended])
+    assert (first.data, second.data) == (b"RAW", b"END")
+    assert first.events[1:] == (TextDelta(0, "a"),)
+    assert second.events[1:] == (TextDelta(ASIDE + 1, "b"),)
 
 
 def test_an_attempt_that_goes_on_has_said_its_role_and_its_tags() -> None:

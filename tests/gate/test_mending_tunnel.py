@@ -26,6 +26,7 @@ from gate.mending_format import FormatMender
 from gate.mending_think import ThinkTags
 from gate.mending_tunnel import Observer, TunnelMender
 from gate.openai import frame_of
+from gate.unmended import ASIDE, THOUGHTS
 
 
 def frame(delta: dict[str, Any] | None = None, *, finish: str | None = None, choice: int = 0, usage: object = None) -> Frame:  # fmt: skip
@@ -113,6 +114,20 @@ def test_the_last_finish_and_what_follows_wait_for_the_end() -> None:
     assert (tunnel.held_bytes, tunnel.ledger_bytes) == (0, 0)
 
 
+def test_a_call_that_is_left_out_is_judged_as_a_text() -> None:
+    """Its bytes leave with the rest, since the answer ended before it was whole."""
+    first = frame(
+        {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{"}}]}
+    )
+    second, stop = frame({"tool_calls": [{"index": 0, "function": {"arguments": "secret"}}]}), frame(finish="length")  # fmt: skip
+    tunnel = mender()
+    assert tunnel.mend([first, second, stop]) == []
+    left, facts = tunnel.finish(Complete())
+    assert b"".join(each.data for each in left) == first.raw + second.raw + stop.raw
+    assert [event for each in left for event in each.events] == [TextDelta(ASIDE + 1, "{secret")]
+    assert facts.finishes == (FinishFact(0, "length"),)
+
+
 def test_half_a_character_at_the_end_is_judged_without_bytes_of_its_own() -> None:
     """The provider's went with its frame."""
     half = frame_of({"choices": [{"delta": {"content": "\ud83d"}}]}, b'{"choices":[{"delta":{"content":"\\ud83d"}}]}', 40)  # fmt: skip
@@ -153,6 +168,9 @@ def test_the_last_step_runs_over_the_copy() -> None:
     assert changed
     assert whole.data == b"".join(each.raw for each in (*fenced, frame(finish="stop")))
     assert whole.events == (TextDelta(0, '{"a":1}'),)
+    beside = [frame({"reasoning": "a", "reasoning_content": "b"}), *fenced]
+    _, (whole,) = settled(*beside)
+    assert ReasoningDelta(THOUGHTS, "a") in whole.events
 
 
 def test_nothing_is_done_to_what_nobody_reads() -> None:

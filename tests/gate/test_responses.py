@@ -191,6 +191,23 @@ def test_a_stream_ends_with_its_terminal_event() -> None:
     assert reader.pending == 0
 
 
+def test_a_stream_that_is_relayed_ends_with_its_bytes() -> None:
+    """At `[DONE]`, or when it closes; what comes behind the last event is none of the answer's, and counted."""
+    reader = ResponsesStreamReader(event_bytes_max=1 << 16, lingers=True)
+    step = reader.feed(answer("Hi"))
+    assert (step.end, reader.complete, reader.ignored) == (None, True, 0)
+    failed = event("failed", response=response("failed"))
+    step = reader.feed(text("more") + b": comment\n\n" + failed + completed() + b"data: <x>\n\n")
+    assert (step, reader.ignored) == (Step([], False, None), 4)
+    assert reader.feed(b"data: [DONE]\n\n" + text("more")) == Step([], False, Complete())
+    reader = ResponsesStreamReader(event_bytes_max=1 << 16, lingers=True)
+    assert reader.feed(completed()).end is None
+    assert reader.eof() == Step([], False, Complete())
+    reader = ResponsesStreamReader(event_bytes_max=1 << 16, lingers=True)
+    assert reader.feed(text("a")).end is None
+    assert reader.eof().end == NO_END
+
+
 @pytest.mark.parametrize(
     ("data", "continues", "end"),
     [

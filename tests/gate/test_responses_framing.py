@@ -287,6 +287,21 @@ def test_an_object_never_says_more_than_was_released() -> None:
     assert [event["z"] for event in got.events if "z" in event] == [5]
 
 
+def test_a_text_beside_the_items_says_what_was_released() -> None:
+    """Some servers write it; its bytes stay where it says the same, and null stays null."""
+    data = created(output_text="") + text("a\u00e9", part=0) + text("b", part=1)
+    for said, told in (
+        ("secret", '"a\u00e9b"'),
+        ("a\u00e9b", '"a\\u00e9b"'),
+        (None, "null"),
+        (7, "7"),
+    ):
+        passed = run([data + completed(output_text=said)], endpoint=RESPONSES)
+        assert f'"output_text":{told}' in passed.body.decode()
+    cut = run([data], endpoint=RESPONSES)
+    assert b'"output_text":""' in cut.body
+
+
 def test_released_items_that_the_response_omits_are_put_in() -> None:
     """In their order; each object is found by its kind, and a call by its id."""
     data = (

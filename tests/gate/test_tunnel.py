@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from gate.completions import PATH as COMPLETIONS
 from gate.events import Complete, Finish, Frame, HowEnded, RawDelta, TextDelta
 from gate.failure import Failure, FailureKind
+from gate.ingress_responses import RESPONSES_PATH
 from gate.model_echo import ModelEcho
 from gate.reader import AnswerReader
 from gate.relay import OpaqueBytes
 from gate.tunnel import CHAT, TunnelBodyReader, TunnelStreamReader, is_watched, tunnel_reader
+from tests.responding import answer, message, response
+from tests.responding import event as response_event
 
 SSE = b"text/event-stream; charset=utf-8"
 ROLE = b'data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
@@ -34,10 +37,11 @@ def reader(
     endpoint: str = CHAT, kind: bytes = SSE, *, echo: bool = False, limit: int = 1 << 16, stream: bool = True, may_be_empty: bool = False
 ) -> AnswerReader:  # fmt: skip
     """For one choice."""
+    nested = endpoint == RESPONSES_PATH
     made = tunnel_reader(
         endpoint,
         kind,
-        echo=ModelEcho("small") if echo else None,
+        echo=ModelEcho("small", nested=nested) if echo else None,
         choices=1,
         event_bytes_max=limit,
         body_bytes_max=limit,
@@ -162,6 +166,58 @@ def test_the_decoded_copy_is_watched() -> None:
     assert frame.raw == TEXT.replace(b'"m"', b'"small"')
 
 
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+@pytest.mark.parametrize("rest", [b"", DONE, b": c\n\n", b"data: [DONE]\n", b"\n\n" + DONE])
+def test_responses_are_relayed_to_the_end_of_their_stream(size: int, rest: bytes) -> None:
+    """Renamed in every response object; `[DONE]` only where it came."""
+    data = answer("He", "llo") + rest
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    frames, end = read(pieces, reader(RESPONSES_PATH, echo=True))
+    assert (raw(frames), end) == (data.replace(b'"model":"big"', b'"model":"small"'), Complete())
+    assert data.count(b'"model":"big"') == 3
+
+
+def test_behind_the_last_event_of_a_response_nothing_else_is_relayed() -> None:
+    """Neither an end that contradicts it, nor more of an answer."""
+    failed = response_event("failed", response={"status": "failed"})
+    more = response_event("output_text.delta", delta="more")
+    frames, end = read([answer("Hi") + failed + more + b": c\n\n" + DONE + more], reader(RESPONSES_PATH))  # fmt: skip
+    assert (raw(frames), end) == (answer("Hi") + b": c\n\n" + DONE, Complete())
+
+
+def test_a_response_that_failed_is_not_relayed() -> None:
+    """Whatever its event is called; nor is one that broke off complete."""
+    began = answer("Hi").partition(b"event: response.output_text.done")[0]
+    for bad in (
+        response_event("failed", response={"status": "failed"}),
+        response_event("completed", response={"status": "failed"}),
+        response_event("error", code="x"),
+        b"data: {\n\n",
+    ):
+        frames, end = read([began, bad], reader(RESPONSES_PATH))
+        assert isinstance(end, Failure)
+        assert raw(frames) == began
+    assert read([began], reader(RESPONSES_PATH))[1] == Failure(FailureKind.MISSING_TERMINAL)
+    assert read([began, DONE], reader(RESPONSES_PATH))[1] == Failure(FailureKind.MISSING_TERMINAL)
+
+
+def test_a_response_object_is_one_frame() -> None:
+    """Renamed once; one that failed or is no response is not relayed."""
+    data = json.dumps(response("completed", message("hi"), text={"model": "big"})).encode()
+    to = reader(RESPONSES_PATH, b"application/json", echo=True)
+    frames, end = read([data[:9], data[9:]], to)
+    assert (raw(frames), end) == (
+        data.replace(b'"model": "big"', b'"model": "small"', 1),
+        Complete(),
+    )
+    assert (to.complete, len(frames)) == (True, 1)
+    for bad in (response("failed"), {"error": {"code": 500}}, {"id": "x"}):
+        frames, end = read([json.dumps(bad).encode()], reader(RESPONSES_PATH, b"application/json"))
+        assert isinstance(end, Failure)
+        assert frames == []
+    assert tunnel_reader(RESPONSES_PATH, b"text/html", echo=None, choices=1, event_bytes_max=9, body_bytes_max=9, stream=True) is None  # fmt: skip
+
+
 def body(said: str, endpoint: str = CHAT) -> bytes:
     """A whole answer."""
     choice = {"message": {"content": said}} if endpoint == CHAT else {"text": said}
@@ -201,7 +257,8 @@ def test_a_body_that_is_no_answer_is_not_relayed() -> None:
 
 def test_which_reader_an_answer_gets() -> None:
     """By endpoint and type; what is understood has to be of a type that it can have."""
-    assert (is_watched(CHAT), is_watched(COMPLETIONS), is_watched("/v1/embeddings")) == (True, True, False)  # fmt: skip
+    known = [CHAT, COMPLETIONS, RESPONSES_PATH, "/v1/embeddings", "/v1/responses/compact"]
+    assert [is_watched(each) for each in known] == [True, True, True, False, False]
     for endpoint in (CHAT, COMPLETIONS):
         assert tunnel_reader(endpoint, b"text/html", echo=None, choices=1, event_bytes_max=9, body_bytes_max=9, stream=True) is None  # fmt: skip
     assert isinstance(reader("/v1/files", b"application/problem+json"), TunnelBodyReader)
