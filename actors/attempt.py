@@ -17,7 +17,7 @@ from actors.context import Exchange, Target
 from actors.endpoint import header_of, path_of, reader_of, tunnel_of
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
-from gate.binding import bind_segments
+from gate.binding import Edit, asking_usage, bind_segments
 from gate.budget import Reservation
 from gate.clocks import AttemptClocks
 from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
@@ -49,7 +49,7 @@ class AttemptOrder:
     """Make attempt `n`, with the rebuilt request `request_ref`, at the first of `targets` (indexes into the exchange's targets) that has room.
 
     `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow. `continues`: it goes on with the
-    answer of the one before.
+    answer of the one before. `key`: the plan's idempotency key.
     """
 
     n: int
@@ -58,6 +58,7 @@ class AttemptOrder:
     scope: trio.CancelScope
     last: bool
     continues: bool = False
+    key: str = ""
 
 
 async def run(
@@ -149,18 +150,33 @@ class _Runner:
 
     def _request(self, target: Target, lease: Lease) -> UpstreamRequest:
         request, door = self._exchange.snapshot.request, self._exchange.door
-        body, size = bind_segments(lease.segments, lease.model_at, request.bound(target.model))
+        body, size = bind_segments(lease.segments, self._edits(target, lease))
         accept = b"text/event-stream" if request.stream else b"application/json"
         headers = [
             (b"accept", accept if is_watched(door.endpoint) else b"*/*"),
             (b"x-request-id", door.exchange.encode()),
             *door.forwarded,
         ]
+        if target.idempotency_header and door.method == "POST":
+            headers.append((b"idempotency-key", self._order.key.encode()))
         if size:
             headers.insert(0, (b"content-type", door.content_type))
         path = door.endpoint.removeprefix("/v1")
         path = f"{path}?{door.query}" if door.query else path
         return UpstreamRequest(path, headers, body, size, door.method)
+
+    def _edits(self, target: Target, lease: Lease) -> Sequence[Edit]:
+        """What is this target's own in the body: the model's name, and that usage is to be reported."""
+        snapshot, at = self._exchange.snapshot, lease.model_at
+        request = snapshot.request
+        edits: list[Edit] = []
+        if at is not None:
+            edits.append((at.value_start, at.value_end, request.bound(target.model)))
+        if target.ask_usage and request.usage_unasked:
+            own = request.options_at
+            options = b"" if own is None else bytes(snapshot.body[own.value_start : own.value_end])
+            edits += asking_usage(options, lease.options_at, at)
+        return edits
 
     def _connected(self) -> None:
         self._arm(self._clocks.connected(trio.current_time()))

@@ -14,11 +14,13 @@ from gate.budget import MemoryBudget, Reservation
 from gate.config import FilterConfig, LimitsConfig, PathKind, Prefill, RouteConfig
 from gate.continuable import Continuable
 from gate.endpoints import ENDPOINTS
+from gate.events import Start
+from gate.explain import Explanation
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
 from gate.ingress import CHAT_PATH, IngressSnapshot
 from gate.measures import Measures
-from gate.observe import Observation, Probe, What
+from gate.observe import Observation, Probe, Told, What
 from gate.refs import Refs
 from gate.retry_budget import RetryBudget
 from gate.schema_cache import SchemaCache
@@ -28,7 +30,10 @@ __all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Ta
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's; `prefill`: how it is told to go on; `path`: how its bytes leave."""
+    """A provider with a model name. `capabilities`: what it can do; lower `priority` is asked first; `health` is the provider's; `prefill`: how it is told to go on; `path`: how its bytes leave.
+
+    `ask_usage`: it is asked for usage that the caller did not ask for; `idempotency_header`: it gets the key of each plan.
+    """
 
     provider_name: str
     provider: Provider
@@ -38,6 +43,8 @@ class Target:
     health: ProviderHealth
     prefill: Prefill = "none"
     path: PathKind = "normalized"
+    ask_usage: bool = False
+    idempotency_header: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,7 @@ class Gateway:
     config_generation: int = 1  # counts the configurations that were in force
     schemas: SchemaCache = field(default_factory=SchemaCache)
     tunnel_marks: bool = True  # `compat.tunnel_cut`
+    streams_errors: bool = False  # `compat.buffered_error`
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Door:
     """What the door let in: ids and the few header values that go on. `models`: aliases that the key may use, None for all.
 
     `endpoint`: the path below the root, `query` what stands behind its question mark. `model`: the alias that a header names, for a request whose body names none.
+    `explain`: the caller wants to be told what is decided; `idempotency`: the digest of its own idempotency key, which goes no further.
     """
 
     exchange: str
@@ -135,6 +144,8 @@ class Door:
     method: str = "POST"
     query: str = ""
     model: str = ""
+    explain: bool = False
+    idempotency: str = ""
 
     @property
     def relayed(self) -> bool:
@@ -189,6 +200,9 @@ class Exchange:
     crashed: Callable[[BaseException], None]  # tells of a bug that the exchange survives
     continuable: Continuable | None = None  # None: no attempt can go on with another's answer
     tunnel_marks: bool = True  # a tunnel that fails after its first byte says so
+    streams_errors: bool = False  # a held answer's error goes into a stream of status 200
+    explanation: Explanation | None = None  # None: the caller did not ask for one
+    bare: Start | None = None  # of a response that comes to nothing but an error
     attempts: int = 0  # made so far; one that found no place at a provider was none
     path: PathKind = "normalized"  # of the attempt that was admitted last
     asked: str = ""  # the provider of the attempt that is open
@@ -207,6 +221,11 @@ class Exchange:
     def held_bytes(self) -> int:
         """Bytes of the ledger that are evidence."""
         return self.evidence.size if self.evidence is not None else 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since its request was whole."""
+        return trio.current_time() - self.ready_at
 
     @property
     def deadline(self) -> float:
@@ -228,18 +247,25 @@ class Exchange:
         reason: str = "",
     ) -> None:
         """One observation, with the exchange's id and the time since its request was whole."""
-        self.probe(
-            Observation(
-                what,
-                self.refs.exchange,
-                attempt=attempt,
-                code=code,
-                provider=provider,
-                status=status,
-                seconds=trio.current_time() - self.ready_at,
-                count=count,
-                filter=filter,
-                directive=directive,
-                reason=reason,
-            )
+        seen = Observation(
+            what,
+            self.refs.exchange,
+            attempt=attempt,
+            code=code,
+            provider=provider,
+            status=status,
+            seconds=self.elapsed,
+            count=count,
+            filter=filter,
+            directive=directive,
+            reason=reason,
         )
+        self.probe(seen)
+        if self.explanation is not None:
+            self.explanation.observe(seen)
+
+    def told(self, *, head: bool = False, waiting: bool = False) -> Told | None:
+        """What the caller is to be told with the next that goes to the sink; None where it is nothing. `head`: header fields, too; `waiting`: also what is held just now."""
+        if self.explanation is None:
+            return None
+        return self.explanation.told(self.elapsed, head=head, waiting=waiting)

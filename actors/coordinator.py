@@ -13,13 +13,14 @@ import trio
 
 from actors.attempt import AttemptOrder
 from actors.context import Exchange
+from actors.endpoint import terminal_of
 from actors.evaluator import Reports
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
 from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
-from gate.events import Complete, Ended, Resume, Success, Terminal, Violation, Wire
+from gate.events import Complete, Ended, Resume, Success, Violation, Wire
 from gate.failure import Failure, FailureKind
 from gate.framing_tunnel import tunnelled
 from gate.observe import What
@@ -54,7 +55,7 @@ async def run(
                 )
                 tunnel = exchange.path == "tunnel"
                 error = tunnelled(decision.error) if tunnel else decision.error
-                await wire.send(Terminal(error, exchange.attempts))
+                await wire.send(terminal_of(exchange, error))
                 break
             health = exchange.targets[decision.targets[0]].health
             with health.probing(trio.current_time()):
@@ -70,7 +71,8 @@ async def run(
                     recovery.tell(decision, order.n, reported)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
-                await wire.send(Success(ended.facts, exchange.attempts))
+                told = exchange.told(head=True)
+                await wire.send(Success(ended.facts, exchange.attempts, told))
                 break
             recovery.failed(decision, ended, ended.how, notes)
         sent()
@@ -157,7 +159,11 @@ class _Recovery:
                 exchange.pool.retries.take(trio.current_time())
             if before:
                 exchange.note(
-                    What.PLAN, attempt=before, code=decision.directive.value, count=before
+                    What.PLAN,
+                    attempt=before,
+                    code=decision.directive.value,
+                    count=before,
+                    reason=self.history[-1].failure.code,
                 )
                 await trio.sleep(plan.wait_seconds)
             draft = await self._rebuilder.rebuild(refs.snapshot, plan)
@@ -168,7 +174,13 @@ class _Recovery:
         continues = decision.directive is DirectiveKind.CONTINUATION
         scope = trio.CancelScope()
         return AttemptOrder(
-            refs.attempt(), draft.request_ref, plan.targets, scope, decision.last, continues
+            refs.attempt(),
+            draft.request_ref,
+            plan.targets,
+            scope,
+            decision.last,
+            continues,
+            draft.idempotency_key,
         )
 
     def _directive(self, decision: Next) -> Directive:

@@ -11,31 +11,40 @@ from typing import Final
 import msgspec
 import trio
 
-from actors.context import Door, Exchange, Target
+from actors.context import Door, Exchange, Pool, Target
 from actors.ports import UpstreamResponse
 from gate.config import PathKind
 from gate.continuable import Continuable, read_continuable
 from gate.dialects import can_continue
-from gate.endpoints import Expected, endpoint_of
-from gate.events import Tunnel
+from gate.endpoints import CHAT, RESPONSES, Expected, endpoint_of
+from gate.envelope import PublicError
+from gate.events import Identity, Shape, Start, Terminal, Tunnel
+from gate.explain import Explanation
 from gate.filters.builtin import filter_context, make_filters
+from gate.filters.output_policy import only_calls
 from gate.framing_tunnel import relayed_headers
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.mending_format import format_mender
 from gate.model_echo import ModelEcho, echo_for
+from gate.observe import Told
 from gate.reader import AnswerReader
 from gate.schema_cache import SchemaCache
 from gate.tunnel import is_watched, tunnel_reader
 
 __all__ = [
+    "bare_start",
     "continuable_of",
+    "explanation_of",
     "framing_name",
     "header_of",
     "judge_of",
     "mode_of",
     "path_of",
+    "pings_commit",
     "reader_of",
+    "start_of",
+    "terminal_of",
     "tunnel_of",
 ]
 
@@ -68,6 +77,7 @@ def reader_of(
             body_bytes_max=limits.held_bytes_max,
             stream=request.stream,
             may_be_empty=may_be_empty,
+            hides_usage=target.ask_usage and request.usage_unasked,
         )
     expected = Expected(
         choices=request.choices,
@@ -110,6 +120,51 @@ def continuable_of(
     return read_continuable(snapshot.body, request, door.endpoint)
 
 
+def explanation_of(door: Door, request: ChatRequest, pool: Pool) -> Explanation | None:
+    """Where the caller wants to be told what is decided; it says so in a header or in its metadata."""
+    asked = door.explain or request.traced
+    return Explanation(pool.route_name, pool.route.hold) if asked else None
+
+
+def pings_commit(exchange: Exchange) -> bool:
+    """Whether a comment may go out, with the status 200, before the answer. Where a tunnel may answer, status and headers are its provider's, and not known before it does."""
+    ours = all(target.path == "normalized" for target in exchange.targets)
+    asked = exchange.pool.route.hold.pings_commit and exchange.snapshot.request.stream
+    return asked and ours and not exchange.door.relayed
+
+
+def start_of(
+    exchange: Exchange,
+    n: int,
+    identity: Identity | None = None,
+    tunnel: Tunnel | None = None,
+    *,
+    told: Told | None = None,
+) -> Start:
+    """The start of attempt `n`'s response: its provider's `identity`, as far as that gave one."""
+    snapshot, endpoint = exchange.snapshot, endpoint_of(exchange.endpoint)
+    request = snapshot.request
+    name = identity.id if identity else endpoint.name(exchange.refs.exchange)
+    created = identity.created if identity and identity.created else exchange.world.wall()
+    asked = endpoint.repeated(snapshot.body, request)
+    hides = request.usage_unasked and any(target.ask_usage for target in exchange.targets)
+    shape = Shape(request.model, request.stream, request.include_usage, endpoint.path, asked, hides)
+    return Start(n, name, created, shape, tunnel, told)
+
+
+def bare_start(exchange: Exchange) -> Start | None:
+    """Of a response that may come to nothing but an error, where its framing is more than a line of it: a comment has begun a stream of Responses, and no attempt ever answered."""
+    needed = exchange.endpoint == RESPONSES.path and pings_commit(exchange)
+    return start_of(exchange, 0) if needed else None
+
+
+def terminal_of(exchange: Exchange, error: PublicError, *, close: bool = False) -> Terminal:
+    """The error terminal of an exchange that was admitted."""
+    streamed = exchange.streams_errors and exchange.path == "normalized" and exchange.attempts > 0
+    told = exchange.told(head=True)
+    return Terminal(error, exchange.attempts, close, told, streamed, exchange.bare)
+
+
 def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
     """Judges the exchange's attempts, with the filters of its route where they can read the answer. `schemas`: those that were compiled for other exchanges."""
     request, pool = exchange.snapshot.request, exchange.pool
@@ -122,6 +177,14 @@ def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
         output_policy="off" if opaque else pool.route.output_policy,
         schemas=schemas,
     )
+    mender = format_mender(names, context, pool.route.reasoning_field)
+    # What is streamed as it comes has a status of its own before anything fails.
+    exchange.streams_errors = exchange.streams_errors and (
+        request.stream
+        and not exchange.door.relayed
+        and request.endpoint == CHAT.path
+        and (pool.route.hold.mode == "buffered" or mender is not None or only_calls(context))
+    )
     return Judge(
         pool.route.hold,
         streams=request.stream,
@@ -130,7 +193,7 @@ def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
         reasoning_field=pool.route.reasoning_field,
         ceiling=context.tools.ceiling if context.tools is not None else None,
         think_tags=pool.route.think_tags,
-        format_mender=format_mender(names, context, pool.route.reasoning_field),
+        format_mender=mender,
         continuable=exchange.continuable,
         seam_chars=pool.route.recovery.seam_chars,
         opaque=opaque,

@@ -14,9 +14,9 @@ import trio
 from actors.attempt import Evidence
 from actors.awaiting import Answers, Desk
 from actors.context import Exchange
+from actors.endpoint import start_of
 from actors.probe import acting
 from gate.budget import Reservation
-from gate.endpoints import endpoint_of
 from gate.errors import BudgetExceeded
 from gate.events import (
     Batch,
@@ -28,12 +28,11 @@ from gate.events import (
     Head,
     HowEnded,
     Release,
-    Shape,
-    Start,
     Tunnel,
     Violation,
     Wire,
 )
+from gate.explain import held_by
 from gate.failure import Failure, FailureKind
 from gate.judging import Judge, Judged
 from gate.observe import What
@@ -212,6 +211,7 @@ class _Evaluator:
             return
         frames = self._judge.tick(self._exchange.world.look())
         if frames:
+            self._explain()
             await self._release(self._n, frames)
         self._account()
 
@@ -234,6 +234,7 @@ class _Evaluator:
         if isinstance(how, Failure):
             judge.fail(how)
             self._dismiss()
+            self._explain()
         elif not self.condemned:
             released, failure = judge.finish(how)
             self._measure((), trio.current_time())
@@ -308,6 +309,15 @@ class _Evaluator:
         if kind is not None and not self._seam_noted:
             self._seam_noted = True
             self._exchange.note(What.SEAM, attempt=n, code=kind.value)
+        self._explain()
+
+    def _explain(self) -> None:
+        """What is held by now, for a caller that asked to be told."""
+        exchange = self._exchange
+        if exchange.explanation is not None:
+            held = held_by(self._judge, exchange.pool.route.hold, streams=self._streams)
+            released = self._judge.tail.released
+            exchange.explanation.hold(held, released=released, now=exchange.elapsed)
 
     def _account(self, arrived: int = 0) -> Failure | None:
         """Makes the reservation what is kept, and `arrived` bytes more; where there is no room for that, what only a continuation would need goes first."""
@@ -327,14 +337,9 @@ class _Evaluator:
         if self._started:
             return
         self._started = True
-        identity, world = self._judge.identity, self._exchange.world
-        endpoint = endpoint_of(self._exchange.endpoint)
-        name = identity.id if identity else endpoint.name(self._exchange.refs.exchange)
-        created = identity.created if identity and identity.created else world.wall()
-        snapshot = self._exchange.snapshot
-        request, asked = snapshot.request, endpoint.repeated(snapshot.body, snapshot.request)
-        shape = Shape(request.model, request.stream, request.include_usage, endpoint.path, asked)
-        await self._send(Start(n, name, created, shape, self._tunnel))
+        exchange, identity = self._exchange, self._judge.identity
+        told = exchange.told(head=True)
+        await self._send(start_of(exchange, n, identity, self._tunnel, told=told))
 
     async def _release(self, n: int, frames: list[Frame]) -> None:
         if frames:
@@ -355,13 +360,14 @@ class _Evaluator:
         """One piece, accounted to the wire where it is larger than what is reserved there, or kept by the sink."""
         large = size > PIECE_BYTES_MAX
         passes = self._streams and not piece[-1].closing
+        release = Release(n, piece, self._exchange.told())
         if not large and passes:
-            await self._send(Release(n, piece))
+            await self._send(release)
             return
         wire = self._exchange.wire
         moved = min(size, self._held.size)
         self._held.transfer(moved, wire)
-        await self._send(Release(n, piece))
+        await self._send(release)
         if passes:
             # Two empty releases: the channel takes the second when the sink has come back from writing the large one.
             await self._send(Release(n, []))

@@ -24,7 +24,16 @@ from actors import attempt, coordinator, evaluator, ingress, sink
 from actors.attempt import AttemptOrder, Evidence
 from actors.context import Door, Ending, Exchange, Gateway, Pool
 from actors.dispatch import Place
-from actors.endpoint import continuable_of, framing_name, judge_of, mode_of
+from actors.endpoint import (
+    bare_start,
+    continuable_of,
+    explanation_of,
+    framing_name,
+    judge_of,
+    mode_of,
+    pings_commit,
+    terminal_of,
+)
 from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
 from actors.rebuilder import Rebuilder, open_rebuilder
@@ -185,7 +194,10 @@ class _Supervisor:
                 self._door, targets, snapshot, pool.route.recovery.continuation
             ),
             tunnel_marks=gateway.tunnel_marks,
+            streams_errors=gateway.streams_errors,
+            explanation=explanation_of(self._door, request, pool),
         )
+        exchange.bare = bare_start(exchange)
         self._ending.exchange = exchange
         return exchange
 
@@ -238,21 +250,15 @@ class _Supervisor:
         )
 
     def _watch(self, wire: trio.MemorySendChannel[Wire], exchange: Exchange, leave: Leave) -> Task:
-        hold = exchange.pool.route.hold
-        # Where a tunnel may answer, status and headers are its provider's, and not known before it does.
-        ours = all(target.path == "normalized" for target in exchange.targets)
-        commits = (
-            hold.pings_commit
-            and exchange.snapshot.request.stream
-            and ours
-            and not exchange.door.relayed
-        )
+        hold, commits = exchange.pool.route.hold, pings_commit(exchange)
         return partial(
             sink.watch,
             wire,
             self._ending,
             ping_seconds=hold.ping_seconds,
-            ping=lambda: Ping(commits, exchange.attempts),
+            ping=lambda: Ping(
+                commits, exchange.attempts, exchange.told(head=commits, waiting=True)
+            ),
             caller_write_seconds=self._gateway.caller_write_seconds,
             leave=leave,
         )
@@ -262,11 +268,14 @@ class _Supervisor:
 
     def _early_end(self) -> Terminal:
         """The terminal of an exchange whose coordinator sent none: the drain's end, or an actor that died."""
-        attempts = self._attempts
-        if self._ending.reason == "shutdown":
-            return Terminal(refusal(503, "shutdown"), attempts, close=True)
-        error = refusal(500, "internal_error", retry=False if attempts else None)
-        return Terminal(error, attempts)
+        shutdown = self._ending.reason == "shutdown"
+        retry = False if self._attempts else None
+        error = (
+            refusal(503, "shutdown") if shutdown else refusal(500, "internal_error", retry=retry)
+        )
+        if self._admitted_as is None:
+            return Terminal(error, 0, close=shutdown)
+        return terminal_of(self._admitted_as, error, close=shutdown)
 
     @property
     def _attempts(self) -> int:
@@ -296,6 +305,7 @@ class _Supervisor:
                 mode=outcome.mode,
                 outcome=outcome.kind.value,
                 measured=self._measured(outcome),
+                idempotency=self._door.idempotency,
             )
         )
 

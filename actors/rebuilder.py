@@ -143,9 +143,12 @@ class Rebuilder:
             splice = plan_patched(self._snapshot, patch)
             reservation = held.enter_context(reserve_rebuild(self._budget, splice.output_bytes))
             segments = await self._made(splice)
-            model_at = self._snapshot.request.model_at
-            assert model_at is not None, "a body that is patched names its model"
-            lease = Lease(segments, splice.moved(model_at), reservation)
+            request = self._snapshot.request
+            assert request.model_at is not None, "a body that is patched names its model"
+            options_at = request.options_at and splice.moved(request.options_at)
+            lease = Lease(
+                segments, splice.moved(request.model_at), reservation, options_at=options_at
+            )
             draft = self._describe(plan, lease.size)
             held.pop_all()
             self._leases.put(draft.request_ref, lease)

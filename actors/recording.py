@@ -32,6 +32,7 @@ from actors.recording_process import (
 )
 from actors.tape import Tape
 from actors.world import World
+from gate.explain import EXPLAINED_HEADERS, is_comment
 from gate.framing_tunnel import relayed_headers
 from gate.observe import Measured, Observation, Outcome, Probe, TokenKind, What
 from gate.sse import KEEP_ALIVE
@@ -70,6 +71,7 @@ def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[
             door.method,
             door.query,
             door.model,
+            idempotency=door.idempotency,
         )
     )
     return _Caller(caller, tape), replace(
@@ -202,15 +204,17 @@ class _Caller:
         return got
 
     async def start(self, status: int, headers: Headers) -> None:
-        self._tape.add(ResponseHead(self._tape.now(), status, _fields(headers)))
+        own = [each for each in headers if each[0] not in EXPLAINED_HEADERS]
+        self._tape.add(ResponseHead(self._tape.now(), status, _fields(own)))
         await self._inner.start(status, headers)
 
     async def write(self, data: bytes) -> None:
         tape = self._tape
         began = tape.now()
+        # What explains decisions tells times, which a replay need not meet; like every comment it is no part of the answer.
         if data == KEEP_ALIVE:
             tape.pinged(began)
-        else:
+        elif not is_comment(data):
             tape.wrote(began, data)
         with self._watched(began):
             await self._inner.write(data)

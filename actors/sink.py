@@ -21,6 +21,7 @@ from gate.endpoints import framing_for
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.events import Ping, Release, Start, Success, Terminal, Wire
 from gate.framing import SSE_HEADERS, Framing, sse_error
+from gate.model_echo import BYTE_ORDER_MARK
 from gate.sse import KEEP_ALIVE
 
 __all__ = ["Written", "run", "watch"]
@@ -82,9 +83,9 @@ async def watch(
             if began is None and now >= max(asked_at, ending.written_at) + ping_seconds:
                 asked_at = now
                 try:
-                    wire.send_nowait(ping())
-                except trio.WouldBlock:
-                    pass  # something is on its way already
+                    # Asked for only where it can go: it takes along what the caller is to be told.
+                    if not wire.statistics().current_buffer_used:
+                        wire.send_nowait(ping())
                 except trio.BrokenResourceError:
                     return
             if began is None:
@@ -106,6 +107,8 @@ class _Sink:
         self._chosen: Framing | None = None
         self._code = ""
         self._attempts = 0
+        self._comments = b""  # that wait for a place between two frames
+        self._told_headers: Headers = ()
 
     def written(self) -> Written:
         name = self._chosen.name if self._chosen else ""
@@ -114,40 +117,53 @@ class _Sink:
 
     async def drain(self, wire: trio.MemoryReceiveChannel[Wire]) -> None:
         """Takes what comes and writes it."""
+        following: Wire | None = None
         while self._boundary.state is not Commit.TERMINAL:
-            try:
-                item = await wire.receive()
-            except trio.EndOfChannel:
-                item = Terminal(refusal(500, "internal_error"), 0)
+            item, following = following, None
+            if item is None:
+                try:
+                    item = await wire.receive()
+                except trio.EndOfChannel:
+                    item = Terminal(refusal(500, "internal_error"), 0)
+            if item.told is not None:
+                self._comments += item.told.comments
+                self._told_headers = item.told.headers or self._told_headers
             if isinstance(item, Release):
-                await self._release(wire, item)
+                following = await self._release(wire, item)
             else:
                 await self._other(item)
 
-    async def _release(self, wire: trio.MemoryReceiveChannel[Wire], item: Release) -> None:
-        """Joins what is there already, up to a piece, and writes once."""
+    async def _release(self, wire: trio.MemoryReceiveChannel[Wire], item: Release) -> Wire | None:
+        """Joins what is there already, up to a piece, and writes once; what was there behind that."""
         data = self._framing.release(item.frames)
-        following: _Rare | None = None
+        following: Wire | None = None
         while len(data) < PIECE_BYTES_MAX and following is None:
             try:
                 after = wire.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
-            if isinstance(after, Release):
+            if isinstance(after, Release) and after.told is None:
                 data += self._framing.release(after.frames)
             else:
                 following = after
         if data:
             await self._open_and_write(data)
-        if following is not None:
-            await self._other(following)
+        return following
 
     async def _open_and_write(self, data: bytes) -> None:
         effect = self._boundary.apply(Act.RELEASE)
         assert effect is not None, "a release after the terminal"
         if effect is Effect.START_AND_FRAMES:
             await self._start()
+        if not data.startswith(BYTE_ORDER_MARK):  # which is one at the very beginning only
+            await self._explain()
         await self._write(data)
+
+    async def _explain(self) -> None:
+        """Writes what is to be told, by itself; between two frames, and where the response has begun with a framing that leaves room for it."""
+        if self._comments and (self._chosen is None or self._chosen.explains):
+            comments, self._comments = self._comments, b""
+            await self._write(comments)
 
     async def _other(self, item: _Rare) -> None:
         match item:
@@ -165,8 +181,11 @@ class _Sink:
         effect = self._boundary.apply(Act.EARLY_PING if item.commits else Act.PING)
         if effect is Effect.START_AND_PING:
             await self._head(200, SSE_HEADERS, attempts=item.attempts)
-        if effect is not None and (self._chosen is None or self._chosen.comments):
+        if effect is None:
+            return
+        if self._chosen is None or self._chosen.comments:
             await self._write(KEEP_ALIVE)
+        await self._explain()
 
     async def _success(self, item: Success) -> None:
         effect = self._boundary.apply(Act.SUCCESS)
@@ -175,18 +194,28 @@ class _Sink:
         body = self._framing.success(item.facts)
         if effect is Effect.WHOLE:
             await self._start(self._framing.length(body))
+        await self._explain()
         await self._end(body)
 
     async def _error(self, item: Terminal) -> None:
         effect = self._boundary.apply(Act.ERROR)
         assert effect is not None, "a second terminal"
         self._attempts, self._code = item.attempts, item.error.code
-        if effect is Effect.ERROR_IN_STREAM:
-            known = self._chosen is not None or self._staged is not None
-            body = self._framing.error(item.error) if known else sse_error(item.error)
-            await (self._break_off() if body is None else self._end(body))
-        else:
+        if effect is Effect.ERROR_RESPONSE and item.streamed:
+            await self._head(200, SSE_HEADERS, attempts=item.attempts)
+            await self._explain()
+            await self._end(sse_error(item.error))
+        elif effect is Effect.ERROR_RESPONSE:
             await self._error_response(item.error, close=item.close)
+        else:
+            await self._error_in_stream(item)
+
+    async def _error_in_stream(self, item: Terminal) -> None:
+        """A stream has begun; one that no answer has begun is in the framing of its endpoint all the same."""
+        self._staged = self._staged or item.start
+        body = sse_error(item.error) if self._staged is None else self._framing.error(item.error)
+        await self._explain()
+        await (self._break_off() if body is None else self._end(body))
 
     async def _error_response(self, error: PublicError, *, close: bool) -> None:
         body = envelope(error)
@@ -212,7 +241,7 @@ class _Sink:
     async def _head(self, status: int, headers: Headers, *, attempts: int) -> None:
         self._ending.status = status
         own = [(b"x-request-id", self._request_id), (b"x-tidegate-attempts", b"%d" % attempts)]
-        await self._caller.start(status, [*headers, *own])
+        await self._caller.start(status, [*headers, *own, *self._told_headers])
 
     async def _write(self, data: bytes) -> None:
         self._ending.bytes_out += len(data)

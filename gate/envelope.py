@@ -51,6 +51,7 @@ _SENTENCES: Final = {
     "unsupported_encoding": "The request body must not be compressed.",
     "body_too_large": "The request body is larger than this gateway accepts.",
     "body_timeout": "The request body did not arrive in time.",
+    "invalid_idempotency_key": "The idempotency key must be 1 to 255 printable ASCII characters.",
     "headers_too_large": "The request headers are larger than this gateway accepts.",
     "invalid_api_key": "The API key is missing or not valid.",
     "model_not_found": "The model does not exist or this key may not use it.",

@@ -13,6 +13,7 @@ import msgspec
 
 from gate.envelope import PublicError
 from gate.failure import Failure
+from gate.observe import Told
 from gate.plan import Cursor
 from gate.repair import RepairNote
 
@@ -328,13 +329,17 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the framing of a response depends on. `model`: the alias that the caller asked for; `endpoint`: the path that it asked at; `asked`: what of its request a response repeats, a JSON object or nothing."""
+    """What the framing of a response depends on. `model`: the alias that the caller asked for; `endpoint`: the path that it asked at; `asked`: what of its request a response repeats, a JSON object or nothing.
+
+    `hides_usage`: usage was asked for behind the caller's back.
+    """
 
     model: str
     stream: bool
     include_usage: bool
     endpoint: str = "/v1/chat/completions"
     asked: bytes = b""
+    hides_usage: bool = False
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -345,13 +350,15 @@ class Start(msgspec.Struct, frozen=True):
     created: int
     shape: Shape
     tunnel: Tunnel | None = None
+    told: Told | None = None
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
-    """Frames that have passed, in order."""
+    """Frames that have passed, in order; what is `told` goes before them."""
 
     n: int
     frames: list[Frame]
+    told: Told | None = None
 
 
 class Success(msgspec.Struct, frozen=True):
@@ -359,14 +366,21 @@ class Success(msgspec.Struct, frozen=True):
 
     facts: Facts
     attempts: int
+    told: Told | None = None
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """An error terminal. `close`: the connection can't serve another request."""
+    """An error terminal. `close`: the connection can't serve another request.
+
+    `streamed`: it is told in an event stream of status 200 even where nothing has begun, as an older contract had it. `start`: of a response that consists of this error, where its framing needs one.
+    """
 
     error: PublicError
     attempts: int
     close: bool = False
+    told: Told | None = None
+    streamed: bool = False
+    start: Start | None = None
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -374,6 +388,7 @@ class Ping(msgspec.Struct, frozen=True):
 
     commits: bool = False
     attempts: int = 0
+    told: Told | None = None
 
 
 Wire: TypeAlias = Start | Release | Ping | Success | Terminal

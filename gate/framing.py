@@ -7,6 +7,8 @@ remembered beginning and end make the patch two comparisons and one join; any ot
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -15,7 +17,7 @@ from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
 from gate.loose_json import encoded, integer, tolerant_object
-from gate.splice import apply_edits, members_of
+from gate.splice import Member, apply_edits, members_of
 from gate.sse import DONE
 
 __all__ = [
@@ -38,7 +40,10 @@ SSE_HEADERS: Final = (
 
 
 class Framing(Protocol):
-    """One response in one framing. `name` labels metrics and outcomes; `status` and `headers` are those of a success; `comments`: ours may stand in it."""
+    """One response in one framing. `name` labels metrics and outcomes; `status` and `headers` are those of a success; `comments`: ours may stand in it.
+
+    `explains`: so may those that a caller has asked for.
+    """
 
     @property
     def name(self) -> str: ...
@@ -48,6 +53,9 @@ class Framing(Protocol):
 
     @property
     def comments(self) -> bool: ...
+
+    @property
+    def explains(self) -> bool: ...
 
     @property
     def headers(self) -> Headers: ...
@@ -71,9 +79,12 @@ def sse_error(error: PublicError) -> bytes:
 
 
 class Identify:
-    """Puts one identity into chunk after chunk."""
+    """Puts one identity into chunk after chunk. `hides_usage`: a `usage` that is null, because somebody else has asked for it, is taken out."""
 
-    def __init__(self, identity: str, created: int, model: str) -> None:
+    def __init__(
+        self, identity: str, created: int, model: str, *, hides_usage: bool = False
+    ) -> None:
+        self._hides_usage = hides_usage
         self._values = {
             "id": msgspec.json.encode(identity),
             "created": str(created).encode(),
@@ -107,6 +118,8 @@ class Identify:
             if member.key in self._values
         ]
         named = {member.key for member in members}
+        if self._hides_usage:
+            edits = sorted([*edits, *_null_usage(data, members)])
         missing = b",".join(
             b'"%b":%b' % (name.encode(), value)
             for name, value in self._values.items()
@@ -130,6 +143,14 @@ class Identify:
         self._tail_now = apply_edits(self._tail, behind)
 
 
+def _null_usage(data: bytes, members: tuple[Member, ...]) -> Iterator[tuple[int, int, bytes]]:
+    """The edits that take it out, with the comma before it; as the first member it stays."""
+    for before, member in itertools.pairwise(members):
+        null = data[member.value_start : member.value_end] == b"null"
+        if member.key == "usage" and null:
+            yield before.value_end, member.value_end, b""
+
+
 def _names_identity(middle: bytes) -> bool:
     """Whether the bytes between the remembered ends name a member of the identity; then only a scan can tell whose it is."""
     return b'"id"' in middle or b'"model"' in middle or b'"created"' in middle
@@ -141,11 +162,15 @@ class ChatSse:
     name = "chat_sse"
     status = 200
     comments = True
+    explains = True
     headers = SSE_HEADERS
 
     def __init__(self, start: Start) -> None:
         self._include_usage = start.shape.include_usage
-        self._identity = Identify(start.id, start.created, start.shape.model)
+        shape = start.shape
+        self._identity = Identify(
+            start.id, start.created, shape.model, hides_usage=shape.hides_usage
+        )
 
     def release(self, frames: list[Frame]) -> bytes:
         patch = self._identity.patch
@@ -187,6 +212,7 @@ class ChatJson:
     name = "chat_json"
     status = 200
     comments = False
+    explains = False
     headers = JSON_HEADERS
 
     def __init__(self, start: Start) -> None:

@@ -88,6 +88,7 @@ class TunnelSse(_Tunnel):
 
     def __init__(self, tunnel: Tunnel) -> None:
         super().__init__(tunnel)
+        self.explains = self._is_sse
         self.headers = (*self.headers, *_STREAMED)
         self._ending: list[bytes] = []
 
@@ -106,6 +107,7 @@ class TunnelBody(_Tunnel):
     """The provider's bytes, all at once, when the answer is complete."""
 
     name = "tunnel_body"
+    explains = False
 
     def __init__(self, tunnel: Tunnel) -> None:
         super().__init__(tunnel)

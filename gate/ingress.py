@@ -15,6 +15,7 @@ import msgspec
 from gate.budget import MemoryBudget, Reservation
 from gate.errors import RequestRefused, SnapshotClosed
 from gate.large_json import JsonNotObject, is_json, scan_large
+from gate.loose_json import member_value
 from gate.refs import MODEL_CHARS_MAX
 from gate.splice import Body, JsonRefused, JsonTooDeep, Member, scan_members
 from gate.steps import WINDOW, Steps, finished, holds, word_in
@@ -48,6 +49,8 @@ CHOICES_MAX: Final = 128  # OpenAI's own bound on `n`
 INLINE_BYTES_MAX: Final = (
     131_072  # a larger body is read in steps, and a larger value is not decoded
 )
+METADATA_BYTES_MAX: Final = 16_384  # OpenAI takes 16 of at most 64 and 512 characters
+TRACE_SWITCH: Final = "trace_stream"
 # What is read of a request, here or where a plan or a filter needs it, or patched by a plan: no parser may see another value than the gate did.
 READ: Final = frozenset(
     {
@@ -79,7 +82,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """What the gate reads of a request. `model_at`: where `model` stands in the body; `members`: all of its top level, so that none has to scan it again.
 
     A request that is relayed may be a form (`form`), whose fields are no members, or name no model at all: then `model` is empty and `model_at` None. `stored`: the
-    provider goes on from an answer that it keeps, or keeps this one, so that an attempt that fails may leave one behind.
+    provider goes on from an answer that it keeps, or keeps this one, so that an attempt that fails may leave one behind. `traced`: the caller wants to be told what is decided.
+    `options_at`: where `stream_options` stand; `usage_unasked`: a stream of an endpoint that reports usage where those ask for it, and they don't.
     """
 
     model: str
@@ -92,6 +96,9 @@ class ChatRequest(msgspec.Struct, frozen=True):
     form: bool = False
     endpoint: str = CHAT_PATH
     stored: bool = False
+    traced: bool = False
+    options_at: Member | None = None
+    usage_unasked: bool = False
 
     def bound(self, model: str) -> bytes:
         """The provider's name for the model, as the body spells a name."""
@@ -105,6 +112,7 @@ class Details(NamedTuple):
     choices: int
     needs: frozenset[str]
     stored: bool = False
+    reports_usage: bool = False
 
 
 class RequestRules(NamedTuple):
@@ -246,7 +254,19 @@ def _read(body: Body, members: tuple[Member, ...], rules: RequestRules) -> Steps
         members=members,
         endpoint=rules.path,
         stored=details.stored,
+        traced=_is_traced(body, found.get("metadata")),
+        options_at=found.get("stream_options"),
+        usage_unasked=stream and details.reports_usage and not details.include_usage,
     )
+
+
+def _is_traced(body: Body, metadata: Member | None) -> bool:
+    """The older way to ask to be told what is decided: `metadata.trace_stream`, true or a word for it, since metadata are texts. What else stands there is the provider's business."""
+    if metadata is None:
+        return False
+    value = member_value(body, metadata, bytes_max=METADATA_BYTES_MAX)
+    switch = value.get(TRACE_SWITCH) if isinstance(value, dict) else None
+    return switch is True or (isinstance(switch, str) and switch.lower() in {"1", "true"})
 
 
 def _read_chat(body: Body, found: Mapping[str, Member]) -> Steps[Details]:
@@ -257,7 +277,7 @@ def _read_chat(body: Body, found: Mapping[str, Member]) -> Steps[Details]:
         raise RequestRefused(400, "invalid_value", param="messages")
     include_usage = _include_usage(value_of(body, found.get("stream_options")))
     choices = choices_in(value_of(body, found.get("n")))
-    return Details(include_usage, choices, (yield from _needs(body, found)))
+    return Details(include_usage, choices, (yield from _needs(body, found)), reports_usage=True)
 
 
 def check_model(value: object) -> str:

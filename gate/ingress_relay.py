@@ -25,6 +25,7 @@ from gate.ingress import (
     choices_in,
     small_value,
 )
+from gate.loose_json import member_value
 from gate.reader import JSON, media_type
 from gate.splice import Body, JsonRefused, Member, first_word, scan_elements
 from gate.steps import Steps
@@ -77,13 +78,23 @@ def _of_members(body: Body, members: tuple[Member, ...], endpoint: str) -> ChatR
         if name in found
     }
     named = values.get("model") is not None
+    legacy = endpoint == COMPLETIONS
+    stream = boolean(values.get("stream"), "stream") or values.get("stream_format") == "sse"
     return _request(
         check_model(values["model"]) if named else "",
         found["model"] if named else None,
-        stream=boolean(values.get("stream"), "stream") or values.get("stream_format") == "sse",
-        choices=_choices(body, found) if endpoint == COMPLETIONS else 1,
+        stream=stream,
+        choices=_choices(body, found) if legacy else 1,
         members=members,
+        options_at=found.get("stream_options"),
+        usage_unasked=legacy and stream and _asks_no_usage(body, found.get("stream_options")),
     )
+
+
+def _asks_no_usage(body: Body, options: Member | None) -> bool:
+    """Whether usage may be asked for behind the caller's back: its options ask for none, and are such that more can be put into them."""
+    value = None if options is None else member_value(body, options, bytes_max=INLINE_BYTES_MAX)
+    return value is None or (isinstance(value, dict) and value.get("include_usage") is not True)
 
 
 def _choices(body: Body, found: dict[str, Member]) -> int:
@@ -124,6 +135,8 @@ def _request(
     choices: int = 1,
     members: tuple[Member, ...] = (),
     form: bool = False,
+    options_at: Member | None = None,
+    usage_unasked: bool = False,
 ) -> ChatRequest:
     return ChatRequest(
         model=model,
@@ -134,4 +147,6 @@ def _request(
         model_at=model_at,
         members=members,
         form=form,
+        options_at=options_at,
+        usage_unasked=usage_unasked,
     )

@@ -145,7 +145,7 @@ class Judge:
         """In an order of their own, so that the list's makes no difference where two say the same."""
         self._filters = sorted(self._make_filters(), key=lambda each: each.name)
         self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
-        self._said: Sequence[tuple[Filter, Verdict]] = ()
+        self.said: Sequence[tuple[Filter, Verdict]] = ()
 
     def begin(self, *, tunnel: bool = False) -> None:
         """An attempt that begins the answer: what is left of the former one is forgotten. `tunnel`: its bytes are relayed."""
@@ -260,7 +260,7 @@ class Judge:
                     if each.gating
                     else newest,
                 )
-                for each, told in self._said
+                for each, told in self.said
             ]
         )
 
@@ -356,7 +356,7 @@ class Judge:
 
     def _judged(self, verdicts: Sequence[tuple[Filter, Verdict]]) -> Failure | None:
         """What the gating filters say together; one that only observes holds and condemns nothing."""
-        self._said = verdicts
+        self.said = verdicts
         gating = [verdict for each, verdict in verdicts if each.gating]
         verdict = combine(gating, newest=self.tail.newest)
         if len(gating) < len(verdicts):

@@ -18,6 +18,7 @@ __all__ = [
     "Probe",
     "Spent",
     "TokenKind",
+    "Told",
     "What",
 ]
 
@@ -75,7 +76,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record. `seconds` is a duration, or the moment on the exchange's clock where `what` is a beginning. `filter`: the name of the one that said `code`.
 
     Of an attempt: the `directive` it followed, and the `reason`, how the one before it ended (empty: it was the first). Of an exchange's end: its `route` by name, the response's
-    `mode`, the `outcome`, and what was `measured` if it got as far as to attempts.
+    `mode`, the `outcome`, what was `measured` if it got as far as to attempts, and the digest of the caller's `idempotency` key.
     """
 
     what: What
@@ -94,6 +95,14 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: str = ""
     outcome: str = ""
     measured: Measured | None = None
+    idempotency: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a caller that asked for it is told of decisions: whole comments of an event stream, and header fields for a response that has not begun. None of it is part of the answer."""
+
+    comments: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 Probe: TypeAlias = Callable[[Observation], None]

@@ -72,7 +72,7 @@ class RebuiltDraft(msgspec.Struct, frozen=True):
 
 
 class Lease(Held):
-    """The bytes of one request under their reservation, until `release`. `model_at`: where `model` stands in them, as in one piece.
+    """The bytes of one request under their reservation, until `release`. `model_at` and `options_at`: where `model` and `stream_options` stand in them, as in one piece.
 
     As a context manager it releases at the block's end what was not released before.
     """
@@ -82,10 +82,13 @@ class Lease(Held):
         segments: Sequence[Body],
         model_at: Member | None,
         reservation: Reservation | None = None,
+        *,
+        options_at: Member | None = None,
     ) -> None:
         self._segments = segments
         self._reservation = reservation
         self.model_at = model_at
+        self.options_at = options_at
         self.size = sum(map(len, segments))
         self.released = False
 
@@ -170,7 +173,8 @@ def check_plan(snapshot_ref: SnapshotRef, plan: RecoveryPlan, *, current: Snapsh
 
 def exact_lease(snapshot: IngressSnapshot) -> Lease:
     """The caller's own bytes: not copied, and counted by the snapshot alone."""
-    return Lease((snapshot.body,), snapshot.request.model_at)
+    request = snapshot.request
+    return Lease((snapshot.body,), request.model_at, options_at=request.options_at)
 
 
 def plan_patched(snapshot: IngressSnapshot, patch: Patch) -> SplicePlan:

@@ -6,6 +6,7 @@ made by `Refs` from an injected prefix and a counter, so that a replay makes the
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from typing import Final, NewType
@@ -18,6 +19,7 @@ __all__ = [
     "Refs",
     "RequestRef",
     "SnapshotRef",
+    "digest_of_key",
     "is_stable_token",
 ]
 
@@ -28,6 +30,7 @@ SnapshotRef = NewType("SnapshotRef", str)
 RequestRef = NewType("RequestRef", str)
 
 MODEL_CHARS_MAX: Final = 256  # of a model alias
+KEY_DIGEST_BYTES: Final = 16
 _REF_CHARS_OF_EXCHANGE: Final = 100  # so that a ref with a suffix is a stable token still
 _STABLE: Final = re.compile(r"[a-z0-9._:-]{1,128}")
 
@@ -35,6 +38,11 @@ _STABLE: Final = re.compile(r"[a-z0-9._:-]{1,128}")
 def is_stable_token(text: object) -> bool:
     """Whether `text` may appear in logs, labels and answers as it is."""
     return isinstance(text, str) and _STABLE.fullmatch(text) is not None
+
+
+def digest_of_key(key: bytes) -> str:
+    """What is recorded of a caller's idempotency key, by which two requests with the same one can be found; empty for none."""
+    return hashlib.blake2b(key, digest_size=KEY_DIGEST_BYTES).hexdigest() if key else ""
 
 
 class Refs:

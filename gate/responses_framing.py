@@ -93,6 +93,7 @@ class ResponsesSse(_Framing):
     name = "responses_sse"
     status = 200
     comments = True
+    explains = True
     headers = SSE_HEADERS
 
     def success(self, facts: Facts) -> bytes:
@@ -114,6 +115,7 @@ class ResponsesJson(_Framing):
     name = "responses_json"
     status = 200
     comments = False
+    explains = False
     headers = JSON_HEADERS
 
     def _write(self, kind: str, values: Mapping[str, bytes]) -> None:

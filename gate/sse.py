@@ -31,6 +31,9 @@ _BLOCK_END: Final = re.compile(rb"\n\n|\n\r\n?+|\r\r\n?+")
 # One line that says something, of a block whose line ends are LF.
 _FIELD: Final = re.compile(rb"^(data|event|error)(?:: ?+([^\n]*+))?+$", re.MULTILINE)
 
+# Lines that say nothing, at the beginning of a block.
+_BEFORE: Final = re.compile(rb"(?:(?::[^\r\n]*+)?+(?:\r\n|\n|\r))*+")
+
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
     """One block of the stream.
@@ -198,6 +201,13 @@ class SseDecoder:
         self._phase = _Phase.REFUSED
         self._pending.clear()
         return EventTooLarge(self._event_bytes_max, tuple(before))
+
+
+def before_fields(raw: bytes) -> bytes:
+    """The blank lines and comments that a block begins with."""
+    found = _BEFORE.match(raw)
+    assert found is not None, "it may be nothing"
+    return found[0]
 
 
 def encode_event(data: bytes) -> bytes:

@@ -16,9 +16,10 @@ import msgspec
 
 from gate.completions import PATH as COMPLETIONS
 from gate.completions import as_chunk, decode_completion
-from gate.events import Complete, Frame, HowEnded
+from gate.events import Complete, Frame, HowEnded, UsageReport
 from gate.failure import Failure, FailureKind
 from gate.ingress_responses import RESPONSES_PATH
+from gate.loose_json import tolerant_object
 from gate.model_echo import BYTE_ORDER_MARK, ModelEcho
 from gate.openai import decode_event
 from gate.reader import (
@@ -33,7 +34,7 @@ from gate.reader import (
 )
 from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
-from gate.sse import EventTooLarge, SseDecoder, SseEvent
+from gate.sse import EventTooLarge, SseDecoder, SseEvent, before_fields
 
 __all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "is_watched", "tunnel_reader"]
 
@@ -71,10 +72,12 @@ def tunnel_reader(
     body_bytes_max: int,
     stream: bool,
     may_be_empty: bool = False,
+    hides_usage: bool = False,
 ) -> AnswerReader | None:
     """The reader for a 2xx answer of an endpoint, or None where such a body is no answer to it.
 
-    `choices`: how many there will be, 0 where nobody can say; `may_be_empty`: a body without a byte is an answer too.
+    `choices`: how many there will be, 0 where nobody can say; `may_be_empty`: a body without a byte is an answer too; `hides_usage`: the chunk that a stream has only because the gate has asked
+    for it is watched, and not relayed.
     """
     media = media_type(content_type)
     if is_watched(endpoint):
@@ -86,6 +89,7 @@ def tunnel_reader(
             event_bytes_max=event_bytes_max,
             body_bytes_max=body_bytes_max,
             stream=stream,
+            hides_usage=hides_usage,
         )
     if media == SSE:
         return TunnelStreamReader(OpaqueStream(), echo=echo, event_bytes_max=event_bytes_max)
@@ -104,11 +108,14 @@ def _watched(
     event_bytes_max: int,
     body_bytes_max: int,
     stream: bool,
+    hides_usage: bool,
 ) -> AnswerReader | None:
     """The reader of an answer that is understood."""
     if media == SSE:
         watch = _watch(endpoint, choices=choices, event_bytes_max=event_bytes_max)
-        return TunnelStreamReader(watch, echo=echo, event_bytes_max=event_bytes_max)
+        return TunnelStreamReader(
+            watch, echo=echo, event_bytes_max=event_bytes_max, hides_usage=hides_usage
+        )
     if media != JSON:
         return None
     if endpoint == RESPONSES_PATH:
@@ -134,9 +141,17 @@ def _watch(endpoint: str, *, choices: int, event_bytes_max: int) -> StreamWatch:
 
 
 class TunnelStreamReader:
-    """SSE, event by event. `watch` reads the decoded copy."""
+    """SSE, event by event. `watch` reads the decoded copy; `hides_usage`: a chunk with nothing but usage is not relayed."""
 
-    def __init__(self, watch: StreamWatch, *, echo: ModelEcho | None, event_bytes_max: int) -> None:
+    def __init__(
+        self,
+        watch: StreamWatch,
+        *,
+        echo: ModelEcho | None,
+        event_bytes_max: int,
+        hides_usage: bool = False,
+    ) -> None:
+        self._hides_usage = hides_usage
         self._watch = watch
         self._echo = echo
         self._event_bytes_max = event_bytes_max
@@ -205,7 +220,10 @@ class TunnelStreamReader:
             progress |= step.progress
             if isinstance(step.end, Failure):
                 return Step(frames, progress, step.end)
-            self._keep(event.raw if self._echo is None else self._echo.event(event))
+            if self._hides_usage and _is_usage_chunk(step.frames):
+                self._keep(before_fields(event.raw))
+            else:
+                self._keep(event.raw if self._echo is None else self._echo.event(event))
             if step.frames:  # one event is one frame at most
                 frames.append(msgspec.structs.replace(step.frames[0], raw=self._kept()))
             if step.end is not None:
@@ -252,6 +270,14 @@ class TunnelBodyReader(WholeBody):
         raw = body if self._echo is None else self._echo.body(body)
         frames = [msgspec.structs.replace(frame, raw=raw) for frame in step.frames]
         return step._replace(frames=frames)
+
+
+def _is_usage_chunk(frames: list[Frame]) -> bool:
+    """Whether an event is the chunk that reports usage and is about no choice."""
+    if not any(isinstance(event, UsageReport) for frame in frames for event in frame.events):
+        return False
+    value = tolerant_object(frames[0].data)
+    return value is not None and not value.get("choices")
 
 
 def _rest(parts: list[bytes]) -> list[Frame]:

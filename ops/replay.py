@@ -118,6 +118,7 @@ def _door(trace: Trace) -> Door:
         method=request.method,
         query=request.query,
         model=request.model,
+        idempotency=request.idempotency,
     )
 
 
@@ -154,6 +155,7 @@ def _gateway(
         crashed=lambda exchange, error: crashes.append(type(error).__name__),
         open=OpenExchanges(),
         tunnel_marks=config.compat.tunnel_cut == "mark",
+        streams_errors=config.compat.buffered_error == "stream",
     )
 
 

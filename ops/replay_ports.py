@@ -26,11 +26,11 @@ from actors.ports import (
 )
 from actors.world import World
 from gate.errors import UpstreamFault
+from gate.explain import is_comment
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.health import ProviderHealth
 from gate.retry_budget import RetryBudget
-from gate.sse import KEEP_ALIVE
 from gate.trace import Answered, Fact, digest_of
 from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, due, plain
 
@@ -170,7 +170,7 @@ class ReplayCaller:
         await trio.lowlevel.checkpoint()
 
     async def write(self, data: bytes) -> None:
-        await self._take(b"" if data == KEEP_ALIVE else data)
+        await self._take(b"" if is_comment(data) else data)
 
     async def end(self, data: bytes = b"") -> None:
         await self._take(data)

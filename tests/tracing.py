@@ -85,6 +85,7 @@ def gateway_of(
         crashed=Records().crashed,
         open=OpenExchanges(),
         tunnel_marks=config.compat.tunnel_cut == "mark",
+        streams_errors=config.compat.buffered_error == "stream",
     )
 
 

@@ -35,7 +35,7 @@ from gate.endpoints import ENDPOINTS
 from gate.envelope import PublicError, envelope, error_headers, refusal
 from gate.errors import BudgetExceeded
 from gate.observe import OutcomeKind
-from gate.refs import is_stable_token
+from gate.refs import digest_of_key, is_stable_token
 from transport.caller import AsgiCaller
 from transport.configfile import Loaded, find_config
 from transport.containment import contained
@@ -51,6 +51,9 @@ SUPERVISED: Final = frozenset(ENDPOINTS)
 RELAYED_METHODS: Final = ("DELETE", "GET", "POST")
 MODELS: Final = "/v1/models"  # served by us: the aliases
 MODEL_HEADER: Final = b"x-tidegate-model"  # names the alias where the body names no model
+EXPLAIN_HEADER: Final = b"x-tidegate-explain"
+IDEMPOTENCY_HEADER: Final = b"idempotency-key"
+_KEY: Final = re.compile(rb"[ -~]{1,255}")
 _RELAYED: Final = re.compile(r"/v1(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+")
 _QUERY: Final = re.compile(rb"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*")
 FORWARDED: Final = frozenset({b"openai-beta"})
@@ -203,6 +206,8 @@ class App:
             method=scope["method"],
             query=_query(scope).decode("ascii"),
             model=headers.get(MODEL_HEADER, b"").decode("utf-8", "replace"),
+            explain=headers.get(EXPLAIN_HEADER, b"").strip() == b"1",
+            idempotency=digest_of_key(headers.get(IDEMPOTENCY_HEADER, b"").strip()),
         )
         try:
             run = run_exchange if self.recorder is None else self.recorder.run
@@ -220,14 +225,12 @@ class App:
         self, scope: HTTPScope, headers: Mapping[bytes, bytes], gateway: Gateway
     ) -> PublicError | None:
         """What the door refuses by headers alone."""
-        refused = _refused_target(scope)
+        refused = _refused_target(scope) or _refused_headers(headers)
         if refused is not None:
             return refused
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if size > self._header_bytes_max:
             return refusal(431, "headers_too_large")
-        if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"", b"identity"}:
-            return refusal(415, "unsupported_encoding")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > gateway.limits.body_bytes_max:
             return refusal(413, "body_too_large")
@@ -257,6 +260,15 @@ def _refused_target(scope: HTTPScope) -> PublicError | None:
     if scope["method"] not in _methods(scope["path"]):
         return refusal(405, "method_not_allowed")
     return None if _QUERY.fullmatch(_query(scope)) else refusal(400, "invalid_query")
+
+
+def _refused_headers(headers: Mapping[bytes, bytes]) -> PublicError | None:
+    """What is refused by one of its header fields."""
+    if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"", b"identity"}:
+        return refusal(415, "unsupported_encoding")
+    if not _KEY.fullmatch(headers.get(IDEMPOTENCY_HEADER, b"none")):
+        return refusal(400, "invalid_idempotency_key")
+    return None
 
 
 def _query(scope: HTTPScope) -> bytes:

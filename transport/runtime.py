@@ -89,6 +89,7 @@ async def open_gateway(
             crashed=log.crashed,
             open=OpenExchanges(),
             tunnel_marks=config.compat.tunnel_cut == "mark",
+            streams_errors=config.compat.buffered_error == "stream",
         )
 
 
@@ -157,6 +158,8 @@ def _targets(model: ModelConfig, upstreams: Mapping[str, Upstream]) -> list[Targ
                 health=upstream.health,
                 prefill=upstream.config.prefill if prefill is None else prefill,
                 path=upstream.config.path,
+                ask_usage=upstream.config.ask_usage,
+                idempotency_header=upstream.config.idempotency_header,
             )
         )
     return targets

@@ -42,6 +42,7 @@ _FIELDS: Final = (
     "status",
     "count",
     "filter",
+    "idempotency",
 )
 _TIMES: Final = ("held_seconds", "ttft_seconds", "ttft_added_seconds", "token_seconds")
 

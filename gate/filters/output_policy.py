@@ -25,7 +25,7 @@ from gate.openai import REAL_ENDS
 from gate.repair import FORMAT, RepairNote, excerpt_of
 from gate.schema import SchemaError
 
-__all__ = ["OutputPolicyFilter", "output_policy"]
+__all__ = ["OutputPolicyFilter", "only_calls", "output_policy"]
 
 EXCERPT_CHARS: Final = 4_096  # of a text are kept for a repair to quote
 NOTES_MAX: Final = 8  # choices that a violation speaks of
@@ -176,6 +176,12 @@ def output_policy(context: FilterContext) -> OutputPolicyFilter | None:
         may_call=context.may_call,
         forced=context.may_call and _forces(context.tool_choice),
     )
+
+
+def only_calls(context: FilterContext) -> bool:
+    """Whether the filter holds an answer to its end because nothing but calls may be in it."""
+    strict = context.output_policy == "strict" and context.may_call
+    return strict and _forces(context.tool_choice)
 
 
 def _forces(tool_choice: object) -> bool:

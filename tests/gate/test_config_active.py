@@ -27,14 +27,11 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "keys[].requests_per_minute",
         "keys[].tokens_per_minute",
         "keys[].exchanges_max",
-        "providers[].ask_usage",
-        "providers[].idempotency_header",
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
         "routes.*.responses_over_chat",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
-        "compat.buffered_error",
         "admin.key_env",
         "admin.bind",
         "store.url",
@@ -48,13 +45,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
     *(
         (f"keys[].{key}", {"keys": [{"name": "a", "key_env": "A", key: 7}]}, f"keys[0].{key}")
         for key in ("requests_per_minute", "tokens_per_minute", "exchanges_max")
-    ),
-    *(
-        (f"providers[].{key}", {"providers": [{**LOCAL, key: value}]}, f"providers[0].{key}")
-        for key, value in {
-            "ask_usage": True,
-            "idempotency_header": True,
-        }.items()
     ),
     *(
         (
@@ -88,7 +78,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
     *(
         (f"{table}.{key}", {table: {key: value}}, f"{table}.{key}")
         for table, key, value in (
-            ("compat", "buffered_error", "stream"),
             ("admin", "key_env", "ADMIN"),
             ("admin", "bind", "127.0.0.1:9090"),
             ("store", "url", "valkey://a:6379/0"),
