@@ -21,13 +21,13 @@ from gate.binding import Edit, asking_usage, bind_segments
 from gate.budget import Reservation
 from gate.clocks import AttemptClocks
 from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
-from gate.events import Batch, End, Head, HowEnded
+from gate.events import Batch, Complete, End, Head, HowEnded
 from gate.failure import Failure, FailureKind, classify_status, retry_after_seconds
 from gate.observe import What
 from gate.reader import AnswerReader
 from gate.rebuild import Lease
 from gate.refs import RequestRef
-from gate.tunnel import is_watched
+from gate.tunnel import TunnelStreamReader, is_watched
 
 __all__ = ["AttemptOrder", "run"]
 
@@ -88,6 +88,7 @@ class _Runner:
         self._evidence = evidence
         self._exchange = exchange
         self._scope = trio.CancelScope()
+        self._reader: AnswerReader | None = None
         self._clocks = AttemptClocks(
             exchange.pool.route.clocks,
             stream=exchange.snapshot.request.stream,
@@ -131,7 +132,12 @@ class _Runner:
         self._arm(self._clocks.connect(trio.current_time()))
         with self._scope, self._exchange.budget.reserve(0) as held:
             how = await self._open(target, lease, held)
-        return how if how is not None else self._clocks.ran_out()
+        how = how if how is not None else self._clocks.ran_out()
+        if isinstance(how, Complete) and isinstance(self._reader, TunnelStreamReader):
+            left = self._reader.left()
+            if left:
+                await self._send(Batch(self._order.n, left, trio.current_time()))
+        return how
 
     async def _open(self, target: Target, lease: Lease, held: Reservation) -> HowEnded:
         try:
@@ -205,7 +211,7 @@ class _Runner:
         self, target: Target, response: UpstreamResponse, held: Reservation
     ) -> HowEnded:
         exchange, n, continues = self._exchange, self._order.n, self._order.continues
-        reader = reader_of(exchange, target, response, continues=continues)
+        reader = self._reader = reader_of(exchange, target, response, continues=continues)
         if reader is None:
             return Failure(FailureKind.UNUSABLE, response.status)
         exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)

@@ -106,7 +106,8 @@ class Identify:
         head, tail = self._head, self._tail
         if head and data.startswith(head) and data.endswith(tail, len(head) + 1):
             middle = data[len(head) : len(data) - len(tail)]
-            if not _names_identity(middle):
+            hidden = self._hides_usage and b'"usage"' in middle
+            if not hidden and not _names_identity(middle):
                 return self._head_now + middle + self._tail_now
         return self._scan(data)
 

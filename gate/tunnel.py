@@ -162,6 +162,7 @@ class TunnelStreamReader:
             b""  # the first bytes, until it is known whether they are a byte order mark
         )
         self._done: HowEnded | None = None  # the end came, and half of a line end may be missing
+        self._over = False  # the end came
 
     @property
     def complete(self) -> bool:
@@ -189,12 +190,20 @@ class TunnelStreamReader:
         if self._done is not None:
             return Step([], False, self._done)
         step = self._take(self._sse.finish())
+        self._over = True
         if step.end is None:
             step = step._replace(end=self._watch.eof().end)
             if isinstance(step.end, Complete):
                 self._keep(self._sse.rest)
                 step.frames.extend(self._left())
         return step
+
+    def left(self) -> list[Frame]:
+        """What of the bytes so far is in no frame, where nothing more is read although the end has not come: whole lines that say nothing. Half an event is none."""
+        if self._over:
+            return []
+        self._keep(before_fields(self._sse.rest))
+        return self._left()
 
     def _too_large(self) -> HowEnded:
         return Complete() if self.complete else Failure(FailureKind.MALFORMED)
@@ -232,6 +241,7 @@ class TunnelStreamReader:
 
     def _ended(self, step: Step, last: SseEvent) -> Step:
         """The provider said that it is done. The line feed of its last line end belongs to it, and may come with the next read."""
+        self._over = True
         if not last.raw.endswith(b"\r") or self._sse.pending:
             return step
         self._done = step.end

@@ -419,12 +419,14 @@ def target(
     failures: int,
     prefill: Prefill,
     paths: Sequence[PathKind],
+    asks: bool,
+    keyed: bool,
 ) -> Target:
     """One target, `p<number>`, on the path of its number, if one is given; its provider is left alone after so many failures."""
     path: PathKind = paths[number] if number < len(paths) else "normalized"
     health = ProviderHealth(failures=failures, open_seconds=30.0)
     name, model = f"p{number}", f"model-{number}"
-    return Target(name, provider, model, 0, frozenset(able), health, prefill, path)
+    return Target(name, provider, model, 0, frozenset(able), health, prefill, path, asks, keyed)
 
 
 def gateway(
@@ -443,15 +445,18 @@ def gateway(
     structured_output: StructuredOutput = "repair",
     breaker_failures: int = 1000,
     paths: Sequence[PathKind] = (),
+    asks: bool = False,
+    keyed: bool = False,
     tunnel_marks: bool = True,
+    streams_errors: bool = False,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
     **policy: Any,
 ) -> Gateway:
-    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order; `paths`: of the first of them. `policy`: more keys of its route."""
+    """A gateway with one pool, `ALIAS`, of one target per provider; the targets are named `p0`, `p1`, ... and asked in that order; `paths`: of the first of them; `asks` and `keyed`: all of them are asked for usage, and get a plan's key. `policy`: more keys of its route."""
     limits = limits or LimitsConfig()
     records = records or Records()
-    ways: dict[str, Any] = {"failures": breaker_failures, "prefill": prefill, "paths": paths}
+    ways: dict[str, Any] = {"failures": breaker_failures, "prefill": prefill, "paths": paths, "asks": asks, "keyed": keyed}  # fmt: skip
     targets = tuple(
         target(number, provider, able=capabilities, **ways)
         for number, provider in enumerate(providers)
@@ -492,6 +497,7 @@ def gateway(
         crashed=records.crashed,
         open=OpenExchanges(),
         tunnel_marks=tunnel_marks,
+        streams_errors=streams_errors,
     )
 
 
