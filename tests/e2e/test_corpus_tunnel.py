@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from gate.completions import PATH as COMPLETIONS
-from gate.config import RecoveryConfig
+from gate.config import PathKind, RecoveryConfig
 from gate.model_echo import ModelEcho
 from tests.doubles import (
     RecordingCaller,
@@ -206,19 +206,41 @@ async def test_the_actors_relay_them_too(
         assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == outcome.code
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "paths"),
+    [
+        ("/v1/chat/completions", ["tunnel"]),
+        ("/v1/chat/completions", []),
+        ("/v1/responses", []),
+        (COMPLETIONS, []),
+    ],
+    ids=["tunnel", "chat", "responses", "completions"],
+)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "json"])
 async def test_recorded_errors_get_our_envelope(
-    refused: Refused, autojump_clock: trio.abc.Clock
+    refused: Refused,
+    endpoint: str,
+    paths: Sequence[PathKind],
+    autojump_clock: trio.abc.Clock,
+    *,
+    stream: bool,
 ) -> None:
-    """The caller's fault as the provider said it, everything else as the gate's own; no word of the provider's."""
+    """On either path and at every endpoint: the caller's fault as the provider said it, everything else as the gate's own; no word of the provider's, and nothing but the envelope."""
     gate = gateway(
-        ScriptedProvider(refuses(refused.status, refused.body), for_ever=True), paths=["tunnel"]
+        ScriptedProvider(refuses(refused.status, refused.body), for_ever=True), paths=paths
     )
-    caller = RecordingCaller()
-    await supervise(gate, caller)
+    caller = RecordingCaller(request(stream=stream, input="Hi", prompt="Hi"))
+    outcome = await supervise(gate, caller, endpoint=endpoint)
     error = json.loads(caller.received)["error"]
     assert set(error) == {"message", "type", "param", "code"}
     gone = refused.status == 400 and b"model_not_found" in refused.body
     assert caller.status == (404 if gone else 502 if refused.status == 401 else refused.status)
+    assert caller.headers[b"content-type"] == b"application/json"
+    type_ = {400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error"}
+    tunnelled = bool(paths) or endpoint == COMPLETIONS
+    ours = "provider_tunnel_error" if tunnelled else "run_error"
+    assert error["type"] == type_.get(caller.status, ours)
+    assert (outcome.code, outcome.status) == (error["code"], caller.status)
     told = _object(refused.body) or {}
     inner = told.get("error") if isinstance(told, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else inner

@@ -404,14 +404,15 @@ class Http2:
         self.status = b""
         self.body = b""
         self.resets: list[int] = []
+        self.ends: list[int] = []
 
-    async def ask(self) -> int:
-        """Sends a chat request; the number of its stream."""
+    async def ask(self, body: bytes = BODY, *, path: str = CHAT) -> int:
+        """Sends a request, for chat if nothing else is said; the number of its stream."""
         number = self.connection.get_next_available_stream_id()
-        fields = {":method": "POST", ":path": CHAT, ":scheme": "http", ":authority": "gate"}
-        fields["content-length"] = str(SIZE)
+        fields = {":method": "POST", ":path": path, ":scheme": "http", ":authority": "gate"}
+        fields["content-length"] = str(len(body))
         self.connection.send_headers(number, list(fields.items()))
-        self.connection.send_data(number, BODY, end_stream=True)
+        self.connection.send_data(number, body, end_stream=True)
         await self.flush()
         return number
 
@@ -432,6 +433,8 @@ class Http2:
                 )
             elif isinstance(event, h2.events.StreamReset):
                 self.resets.append(event.stream_id)
+            elif isinstance(event, h2.events.StreamEnded):
+                self.ends.append(event.stream_id)
             over = over or isinstance(event, h2.events.StreamEnded | h2.events.StreamReset)
         await self.flush()
         return over
