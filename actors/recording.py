@@ -71,7 +71,6 @@ def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[
             door.method,
             door.query,
             door.model,
-            idempotency=door.idempotency,
         )
     )
     return _Caller(caller, tape), replace(

@@ -66,7 +66,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What the door let in. `models`: aliases that the key may use, None for all; `model`: an alias that a header named. `shape`: counts and lengths of the body's members; `idempotency`: the digest of the caller's key."""
+    """What the door let in. `models`: aliases that the key may use, None for all; `model`: an alias that a header named. `shape`: counts and lengths of the body's members."""
 
     t: int
     content_type: str
@@ -78,7 +78,6 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag=1):
     query: str = ""
     model: str = ""
     shape: Mapping[str, Any] | None = None
-    idempotency: str = ""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag=2):

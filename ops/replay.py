@@ -118,7 +118,6 @@ def _door(trace: Trace) -> Door:
         method=request.method,
         query=request.query,
         model=request.model,
-        idempotency=request.idempotency,
     )
 
 
