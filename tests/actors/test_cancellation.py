@@ -137,6 +137,18 @@ SCENARIOS: Final = {
         "stream_cut",
         door={"endpoint": "/v1/audio/speech"},
     ),
+    "explained": Scenario(
+        lambda: [[cut("One", " two", " three")], [healthy(" four", every=0.1)]],
+        "One two three four",
+        tail_chars=6,
+        door={"explain": True},
+    ),
+    "explained tunnel": Scenario(
+        lambda: [[says(ROLE, then=[LATE_CUT])], [healthy("He", BIG, "llo", every=0.1)]],
+        "He" + BIG + "llo",
+        path="tunnel",
+        door={"explain": True},
+    ),
     "queued": Scenario(
         lambda: [[healthy("He", "llo", every=0.1) for _ in range(3)]], "Hello", rivals=2
     ),
