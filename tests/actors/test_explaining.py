@@ -138,7 +138,8 @@ CASES: Final = {
     "sound": Case([[SOUND]], comments=False, door={"endpoint": "/v1/audio/speech"}),
     "sound, cut": Case([[Answer([*SOUND.reads, LATE_CUT], headers=SOUND.headers)]], comments=False, door={"endpoint": "/v1/audio/speech"}),
     "completions": Case([[LEGACY_SAYS]], LEGACY_BODY, door=LEGACY),
-    "responses": Case([[says(*responding.answer("He", "llo").split(b"\n\n")[0:0], responding.answer("He", "llo"))]], FLAT_BODY, door=FLAT),
+    "responses": Case([[says(responding.answer("He", "llo"))]], FLAT_BODY, door=FLAT),
+    "responses, tunnel": Case([[says(responding.answer("He", "llo"))]], FLAT_BODY, door=FLAT, paths=TUNNEL),
     "responses, cut": Case(
         [[says(responding.created(), responding.added(responding.message()), responding.text("He"), then=[LATE_CUT])]],
         FLAT_BODY, door=FLAT, policy={"recovery": ONCE},

@@ -31,6 +31,7 @@ from gate.trace import (
     Ping,
     Read,
     Record,
+    Release,
     Request,
     ResponseHead,
     Term,
@@ -184,6 +185,19 @@ async def test_pings_and_slow_writes_are_told(autojump_clock: trio.testing.MockC
     assert {(each.ev, each.us) for each in blocked} == {("blocked", 250_000)}
     pings = len(run.caller.received) - run.tape.written
     assert pings == len(run.of(Ping)) * len(b": keep-alive\n\n")
+
+
+async def test_what_explains_is_no_part_of_the_recording(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Neither its comments nor its header fields: they tell times, which a replay need not meet."""
+    plain = Run([healthy("Hi", every=0.5)])
+    await plain.play()
+    explained = Run([healthy("Hi", every=0.5)])
+    await explained.play(explain=True)
+    assert b": tidegate " in explained.caller.received
+    assert explained.tape.output_digest() == plain.tape.output_digest()
+    assert explained.of(ResponseHead, Release, Ping) == plain.of(ResponseHead, Release, Ping)
 
 
 async def test_a_caller_that_leaves_is_an_input(autojump_clock: trio.testing.MockClock) -> None:

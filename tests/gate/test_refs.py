@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gate.refs import ExchangeId, Refs, is_stable_token
+from gate.refs import ExchangeId, Refs, digest_of_key, is_stable_token
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,13 @@ def test_the_snapshot_of_the_longest_exchange_id_still_has_a_stable_ref() -> Non
 def test_refs_name_their_exchange() -> None:
     """For whoever reads a log."""
     assert repr(Refs(ExchangeId("ex-7"))) == "Refs('ex-7')"
+
+
+def test_of_a_callers_key_a_digest_is_kept() -> None:
+    """The same for the same key, and a stable token; nothing where there is none."""
+    digest = digest_of_key(b"8e03978e-40d5-43dd-bc93-6894a57f9324")
+    assert digest == digest_of_key(b"8e03978e-40d5-43dd-bc93-6894a57f9324")
+    assert digest != digest_of_key(b"8e03978e-40d5-43dd-bc93-6894a57f9325")
+    assert is_stable_token(digest)
+    assert len(digest) == 32
+    assert digest_of_key(b"") == ""
