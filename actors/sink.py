@@ -202,7 +202,8 @@ class _Sink:
         assert effect is not None, "a second terminal"
         self._attempts, self._code = item.attempts, item.error.code
         if effect is Effect.ERROR_RESPONSE and item.streamed:
-            await self._head(200, SSE_HEADERS, attempts=item.attempts)
+            closing = (_CLOSE,) if item.close else ()
+            await self._head(200, (*SSE_HEADERS, *closing), attempts=item.attempts)
             await self._explain()
             await self._end(sse_error(item.error))
         elif effect is Effect.ERROR_RESPONSE:

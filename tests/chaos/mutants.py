@@ -447,8 +447,8 @@ MUTANTS: Final = (
     _mutant(
         "following-item-is-dropped",
         SINK,
-        "        if following is not None:\n            await self._other(following)\n",
-        "",
+        "            else:\n                following = after\n",
+        "            else:\n                break\n",
         "slow-caller",
     ),
     # --- ingress
