@@ -9,10 +9,10 @@ ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops 
 # What needs neither sockets nor real time runs in two processes; everything else by itself. The mass
 # tests go through what the others have covered already, and so are not measured.
 SIDE_BY_SIDE := -n 2 --dist loadfile
-PURE_TESTS := tests/gate tests/actors tests/chaos tests/test_house.py tests/test_architecture.py
+PURE_TESTS := tests/gate tests/actors tests/chaos tests/golden tests/test_house.py tests/test_architecture.py
 MASS_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,corpus corpus_filters corpus_responses \
-	corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
-	random_faults random_tunnels recovery_cuts)) tests/actors/test_cancellation.py \
+	corpus_responses_tunnel corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
+	random_faults random_responses random_tunnels recovery_cuts)) tests/actors/test_cancellation.py \
 	tests/chaos/test_scenarios.py tests/chaos/test_mutants.py tests/traces
 
 .DEFAULT_GOAL := help
@@ -122,8 +122,8 @@ chaos-coverage: $(READY)  ## which await sites of the actors are hit by a cancel
 	$(BIN)/tidegate chaos --sites
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
-	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \
-		tests/e2e/test_random_faults.py tests/e2e/test_guardrail.py tests/e2e/test_held_output.py \
+	$(BIN)/pytest $(wildcard tests/e2e/test_corpus*.py) tests/e2e/test_recovery_cuts.py \
+		$(wildcard tests/e2e/test_random*.py) tests/e2e/test_guardrail.py tests/e2e/test_held_output.py \
 		tests/actors/test_cancellation.py --corpus=full
 
 audit: $(READY)  ## known vulnerabilities in what is installed

@@ -5,9 +5,12 @@ So one reader, one rule of completeness and the same filters hold for both. What
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
-from gate.events import Frame
+import msgspec
+
+from gate.events import Frame, Mend
 from gate.failure import Failure
 from gate.loose_json import encoded, items, tolerant_object
 from gate.openai import Note, decode_event, frame_of
@@ -38,4 +41,8 @@ def decode_completion(event: SseEvent) -> Frame | Failure | Note:
     value = tolerant_object(item.data)
     assert value is not None, "a frame is a JSON object"
     chunk = as_chunk(value)
-    return frame_of(chunk, encoded(chunk), item.size)
+    frame = frame_of(chunk, encoded(chunk), item.size)
+    if not frame.mend & Mend.TEXT:
+        return frame
+    # Halves of characters are a step's to join, so they have to be there.
+    return msgspec.structs.replace(frame, data=json.dumps(chunk).encode())

@@ -33,7 +33,7 @@ from gate.responses_frames import (
     TEXT_DONE,
 )
 from gate.responses_items import CALL_FIELDS, PARTS, said_in
-from gate.unmended import Judged, Unmended
+from gate.unmended import Judged, Unmended, readings
 
 __all__ = ["ResponsesUnmended"]
 
@@ -116,7 +116,8 @@ class ResponsesUnmended(Unmended):
                 case ToolEnd():
                     name, pieces = self._calls.pop(event.index, ("", []))
                     arguments = "".join(pieces)
-                    self._told |= {_digest(arguments).digest(), _digest(name, arguments).digest()}
+                    self._told |= {_digest(text).digest() for text in readings(arguments)}
+                    self._told.add(_digest(name, arguments).digest())
                 case _:
                     pass
 
@@ -178,6 +179,8 @@ def _item(item: object, *, ended: bool) -> Iterator[_Said]:
     call = (name, call_id, kind == "custom_tool_call") if called else None
     for said in _arguments(item.get(CALL_FIELDS[kind])):
         yield said._replace(call=call)
+        if call is not None:
+            return  # a filter reads it as what it is
 
 
 def _parts(item: Told) -> Iterator[_Said]:
@@ -193,4 +196,4 @@ def _texts(found: Sequence[tuple[str, str | None]]) -> Iterator[_Said]:
 def _arguments(said: object) -> Iterator[_Said]:
     text = said if isinstance(said, str) else encoded(said).decode() if said else ""
     if text:
-        yield _Said(TextDelta, paired(text))
+        yield from (_Said(TextDelta, paired(each)) for each in readings(text))

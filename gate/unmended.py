@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gate.events import Event, Frame, Mend, ReasoningDelta, TextDelta, ToolDelta
+from gate.json_escapes import Escapes
 from gate.loose_json import integer, items, paired, string, tolerant_object
 
-__all__ = ["ASIDE", "THOUGHTS", "Judged", "Unmended"]
+__all__ = ["ASIDE", "THOUGHTS", "Judged", "Unmended", "readings"]
 
 ASIDE: Final = 1 << 29  # and up: choices that nobody asked for; each text has one to itself
 ASIDES_MAX: Final = 256  # what more there is comes together in the last one
@@ -47,6 +48,7 @@ class Unmended:
         self._named = 0  # names of reasoning in use
         self._first = ("", "")
         self._thoughts: list[_Thought] = []
+        self._halves: dict[int, str] = {}  # of characters at the end of second thoughts
 
     @property
     def ledger_bytes(self) -> int:
@@ -58,7 +60,7 @@ class Unmended:
         for event in frame.events:
             if isinstance(event, ToolDelta) and event.arguments:
                 key = self._call(frame, event)
-                self._pieces.setdefault(key, []).append(paired(event.arguments))
+                self._pieces.setdefault(key, []).append(event.arguments)
         if frame.mend & _NAMES:
             self._thoughts += self._second(frame)
 
@@ -68,9 +70,7 @@ class Unmended:
         beside: list[Event] = []
         if self._thoughts:
             events = _parted(events, self._thoughts)
-            beside += [
-                ReasoningDelta(THOUGHTS + each.choice, each.other) for each in self._thoughts
-            ]
+            beside += map(self._other, self._thoughts)
             self._thoughts.clear()
         if self._pieces:
             beside += self._left_out(events)
@@ -94,9 +94,9 @@ class Unmended:
                 calls.setdefault((event.choice, event.index), []).append(event.arguments)
         judged = set(map("".join, calls.values()))
         for pieces in self._pieces.values():
-            arguments = "".join(pieces)
+            arguments = paired("".join(pieces))
             if arguments not in judged:
-                yield TextDelta(self._choice(), arguments)
+                yield from (TextDelta(self._choice(), text) for text in readings(arguments))
 
     def _second(self, frame: Frame) -> Iterator[_Thought]:
         """Reasoning under the second name, once both are in use."""
@@ -109,8 +109,21 @@ class Unmended:
         for choice in items((tolerant_object(frame.data) or {}).get("choices")):
             said: Any = choice.get("delta", choice.get("message"))
             if isinstance(said, dict):
-                texts = [paired(string(said.get(name)) or "") for name in self._first]
+                texts = [string(said.get(name)) or "" for name in self._first]
                 yield from _second(integer(choice.get("index")), texts, frame)
+
+    def _other(self, thought: _Thought) -> Event:
+        text = self._halves.pop(thought.choice, "") + thought.other
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._halves[thought.choice] = text[-1]
+            text = text[:-1]
+        return ReasoningDelta(THOUGHTS + thought.choice, paired(text))
+
+
+def readings(arguments: str) -> Sequence[str]:
+    """The ways in which the arguments of a call read: as they are written, and with their escapes resolved."""
+    said = Escapes().resolve(arguments)
+    return (arguments,) if said == arguments else (arguments, said)
 
 
 def _second(choice: int, texts: Sequence[str], frame: Frame) -> Iterator[_Thought]:
@@ -131,5 +144,5 @@ def _parted(events: Sequence[Event], thoughts: Sequence[_Thought]) -> list[Event
         merged = ReasoningDelta(choice, other)
         if other != own and merged in parted:
             at = parted.index(merged)
-            parted[at : at + 1] = [ReasoningDelta(choice, own)] if own else []
+            parted[at : at + 1] = [ReasoningDelta(choice, paired(own))] if own else []
     return parted

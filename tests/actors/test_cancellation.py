@@ -23,6 +23,7 @@ from gate.config import HoldConfig, LimitsConfig, PathKind
 from gate.errors import UpstreamFault
 from gate.observe import Outcome, OutcomeKind
 from tests.actors.test_awaiting import ELSEWHERE, Service
+from tests.assembly_responses import read_events
 from tests.doubles import (
     DONE,
     ROLE,
@@ -47,6 +48,8 @@ from tests.doubles import (
     untold,
     whole,
 )
+from tests.responding import answer, created
+from tests.responding import text as message_text
 from tests.stepping import Striker, seed_scheduler
 
 SEEDS: Final = (0, 1)
@@ -54,6 +57,13 @@ BIG: Final = "x" * 30_000  # one frame of it is more than a piece
 LARGE: Final = request(user="x" * 300_000)  # is read in steps
 SOUND: Final = ((b"content-type", b"audio/mpeg"),)
 LATE_CUT: Final = Read(fault=UpstreamFault.CUT)
+RESPONSES: Final = {"endpoint": "/v1/responses"}
+ASKED: Final = b'{"model":"small","input":"Hi","stream":true}'
+
+
+def spoken(*words: str) -> Answer:
+    """A healthy response, an event at a time."""
+    return says(*(block + b"\n\n" for block in answer(*words).split(b"\n\n")[:-1]), every=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,12 @@ class Scenario:
     """Of a window that is held back, so that an answer may go on at another attempt."""
     path: PathKind = "normalized"
     door: Mapping[str, Any] = field(default_factory=dict)
+    may_abort: bool = False
+
+    @property
+    def responses(self) -> bool:
+        """It is one of the Responses API."""
+        return self.door.get("endpoint") == RESPONSES["endpoint"]
 
 
 SCENARIOS: Final = {
@@ -136,6 +152,56 @@ SCENARIOS: Final = {
         "",
         "stream_cut",
         door={"endpoint": "/v1/audio/speech"},
+        may_abort=True,
+    ),
+    "responses": Scenario(
+        lambda: [
+            [says(created(), message_text("He"), then=[LATE_CUT])],
+            [refuses(503), spoken("He", "llo")],
+        ],
+        "Hello",
+        caller=lambda: RecordingCaller(ASKED),
+        door=RESPONSES,
+        tail_chars=6,
+    ),
+    "responses continued": Scenario(
+        lambda: [
+            [says(created(), *map(message_text, ("One", " two", " three")), then=[LATE_CUT])],
+            [spoken(" four")],
+        ],
+        "One two three four",
+        caller=lambda: RecordingCaller(ASKED),
+        door=RESPONSES,
+        tail_chars=6,
+    ),
+    "responses cut": Scenario(
+        lambda: [[says(created(), message_text("He"), message_text("llo"), then=[LATE_CUT])]],
+        "Hello",
+        "stream_cut",
+        caller=lambda: RecordingCaller(ASKED),
+        door=RESPONSES,
+    ),
+    "responses json": Scenario(
+        lambda: [[spoken("He", BIG)]],
+        "He" + BIG,
+        caller=lambda: RecordingCaller(ASKED.replace(b"true", b"false")),
+        stream=False,
+        door=RESPONSES,
+    ),
+    "responses tunnel": Scenario(
+        lambda: [[says(created(), then=[LATE_CUT])], [refuses(503), spoken("He", "llo")]],
+        "Hello",
+        caller=lambda: RecordingCaller(ASKED),
+        door=RESPONSES,
+        path="tunnel",
+    ),
+    "responses tunnel cut": Scenario(
+        lambda: [[says(created(), message_text("He"), message_text("llo"), then=[LATE_CUT])]],
+        "Hello",
+        "stream_cut",
+        caller=lambda: RecordingCaller(ASKED),
+        door=RESPONSES,
+        path="tunnel",
     ),
     "explained": Scenario(
         lambda: [[cut("One", " two", " three")], [healthy(" four", every=0.1)]],
@@ -245,7 +311,7 @@ def assert_legal(run: Run, scenario: Scenario) -> None:
     caller, data = run.caller, run.caller.received
     assert caller.starts <= 1
     assert caller.ended or not data or caller.status == 200
-    assert not caller.aborted or scenario.door
+    assert not caller.aborted or scenario.may_abort
     if run.outcome is not None:
         assert run.outcome.ledger.used == 0
         assert run.outcome.kind is OutcomeKind.ABANDONED or run.outcome.bytes_out == len(data)
@@ -255,11 +321,39 @@ def assert_legal(run: Run, scenario: Scenario) -> None:
         assert not data or caller.ended or (large and json.loads(data))
         return
     assert data.endswith(b"\n\n") or not data
+    if scenario.responses:
+        assert_legal_response(caller, scenario)
+        return
     assert scenario.said.startswith(caller.text)
     errors = data.count(b'data: {"error"')
     assert errors + data.count(DONE) == caller.ended
     assert not errors or b'data: {"error"' in data.rstrip().rpartition(b"\n\n")[2]
     assert DONE not in data or (data.endswith(DONE) and caller.text == scenario.said)
+
+
+def assert_legal_response(caller: RecordingCaller, scenario: Scenario) -> None:
+    """The same of a stream of the Responses API: one end, and a good one only behind the whole text."""
+    data = caller.received
+    if scenario.path == "tunnel":
+        errors = data.count(b'data: {"error"')
+        assert errors + data.count(b"event: response.completed") == caller.ended
+        texts = [json.loads(line[6:])["delta"] for line in data.split(b"\n") if b'.delta"' in line]
+        assert scenario.said.startswith("".join(texts))
+        assert errors or not caller.ended or "".join(texts) == scenario.said
+        return
+    seen = read_events(data)
+    assert scenario.said.startswith(seen.text)
+    assert bool(seen.response) == caller.ended
+    assert seen.response.get("status") != "completed" or seen.text == scenario.said
+
+
+def code_told(run: Run, scenario: Scenario) -> object:
+    """The code of the error that ended it; that of the Responses API is one of a few, and our own is only in its sentence."""
+    if not scenario.responses or run.caller.status != 200 or scenario.path == "tunnel":
+        return run.caller.code
+    error = read_events(run.caller.received).response["error"]
+    assert error["code"] == "server_error"
+    return "shutdown" if "shutting down" in error["message"] else error["message"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -326,7 +420,7 @@ def test_a_drain_that_ends_at_any_step_still_gives_one_terminal(name: str, seed:
         assert run.outcome.code in {scenario.code, "shutdown"}
         if run.outcome.code == "shutdown" and run.caller.ended:
             assert run.caller.status in {200, 503}
-            assert run.caller.code == "shutdown"
+            assert code_told(run, scenario) == "shutdown"
 
 
 def test_the_explorer_notices_a_task_that_is_left() -> None:

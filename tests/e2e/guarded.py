@@ -1,19 +1,34 @@
-"""What the proof of the guardrail is made of: texts that patterns match, channels that they stand in, pieces that they come in, and framings in which a caller reads."""
+"""What the proof of the guardrail is made of: texts that patterns match, channels that they stand in, pieces that they come in, and framings in which a caller reads.
+
+A framing has a wire, what its provider says (`tests.e2e.guarded_responses` has that of the Responses API), and a path. A new one is a row in `FRAMINGS`.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gate.endpoints import endpoint_of
+from tests.e2e import guarded_responses
+from tests.e2e.guarded_wire import written
 from tests.gate.filters.secrets import SECRETS
+from tests.pipeline import Passed, relay, run
 
 CONSTANTS: Final = frozenset(
     {"c1", "chatcmpl-1", "ex-1", "alias", "small", "m", "assistant", "function", "custom", "f"}
-    | {"stop", "tool_calls", "chat.completion.chunk", "chat.completion"}
+    | {
+        "stop",
+        "length",
+        "tool_calls",
+        "chat.completion.chunk",
+        "chat.completion",
+        "text_completion",
+    }
+    | guarded_responses.CONSTANTS
 )
 """Every string of an answer that is not said in a channel."""
 
@@ -66,13 +81,15 @@ MATCHES: Final = (*(Match("", secret) for secret in SECRETS), *ADVERSARIAL)
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """`delta` makes the next piece; `around` stands before and behind everything that is said, and `free`: it is any text at all."""
+    """`delta` makes the next piece; `around` stands before and behind everything that is said, and `free`: it is any text at all. `left_out`: mending takes it out, where it mends."""
 
     name: str
     delta: Callable[[str, bool], dict[str, Any]]
     around: tuple[str, str] = ("", "")
     free: bool = True
     finish: str = "stop"
+    left_out: bool = False
+    pieces: bool = True
 
 
 def _field(name: str) -> Callable[[str, bool], dict[str, Any]]:
@@ -101,7 +118,8 @@ CHANNELS: Final = (
     Channel("arguments", _call("function", "arguments"), ARGUMENTS, free=False),
     Channel("input", _call("custom", "input")),
     Channel("legacy", _legacy, ARGUMENTS, free=False),
-)
+    Channel("cut", _call("function", "arguments"), ('{"path":"', ""), free=False, finish="length", left_out=True),
+)  # fmt: skip
 
 # --- in which pieces -------------------------------------------------------------------------------
 
@@ -149,59 +167,101 @@ def body(channel: Channel, pieces: Split) -> bytes:
 def _event(choice: int, delta: dict[str, Any], finish: str | None, *, escaped: bool) -> bytes:
     value = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
     part = {"index": choice, "delta": delta, "finish_reason": finish}
-    data = json.dumps({**value, "choices": [part]}, ensure_ascii=False)
-    return b"data: %b\n\n" % (_escaped(data) if escaped else data.encode(errors="surrogatepass"))
+    return b"data: %b\n\n" % written({**value, "choices": [part]}, escaped=escaped)
 
 
-def _escaped(data: str) -> bytes:
-    """Every character of every string that is no name of a member and no constant, written as an escape."""
-    value = json.loads(data)
-    return _written(value).encode()
+def completion_events(channel: Channel, pieces: Split, *, escaped: bool) -> list[bytes]:
+    """The events of a legacy completion that says these pieces."""
+    ends = [("", channel.finish)]
+    said = [_completion(text, None, escaped=escaped) for text in pieces]
+    return [
+        *said,
+        *(_completion(text, end, escaped=False) for text, end in ends),
+        b"data: [DONE]\n\n",
+    ]
 
 
-def _written(value: Any) -> str:
-    match value:
-        case dict():
-            members = (f"{json.dumps(name)}:{_written(item)}" for name, item in value.items())
-            return "{" + ",".join(members) + "}"
-        case list():
-            return "[" + ",".join(map(_written, value)) + "]"
-        case str() if value not in CONSTANTS:
-            units = value.encode("utf-16-be", "surrogatepass")
-            return '"' + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)) + '"'  # fmt: skip
-        case _:
-            return json.dumps(value)
+def completion_body(channel: Channel, pieces: Split) -> bytes:
+    """The same as one JSON answer."""
+    choice = {"index": 0, "text": "".join(pieces), "finish_reason": channel.finish}
+    return json.dumps({"id": "c1", "object": "text_completion", "created": 7, "model": "m", "choices": [choice]}).encode()  # fmt: skip
+
+
+def _completion(text: str, finish: str | None, *, escaped: bool) -> bytes:
+    value = {"id": "c1", "object": "text_completion", "created": 7, "model": "m"}
+    value |= {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
+    return b"data: %b\n\n" % written(value, escaped=escaped)
 
 
 # --- what a caller sees ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
+class Wire:
+    """What a provider of one endpoint says: the events of an answer in a channel, and the same as one body. `asked`: what a request says beside its model."""
+
+    path: str
+    channels: Sequence[Any]
+    events: Callable[..., list[bytes]]
+    body: Callable[[Any, Split], bytes]
+    asked: Mapping[str, Any]
+
+
+CHAT: Final = Wire("/v1/chat/completions", CHANNELS, events, body, {"messages": [{"role": "user", "content": "Hi"}]})  # fmt: skip
+COMPLETIONS: Final = Wire("/v1/completions", CHANNELS[:1], completion_events, completion_body, {"prompt": "Hi"})  # fmt: skip
+RESPONSES: Final = Wire("/v1/responses", guarded_responses.CHANNELS, guarded_responses.events, guarded_responses.body, {"input": "Hi"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Framing:
-    """How a caller asks, and `read`: every JSON value that it gets, in order."""
+    """How a caller asks, and over which path it is answered."""
 
     name: str
+    wire: Wire
     stream: bool
-    read: Callable[[bytes], list[Any]]
+    tunnel: bool = False
 
+    def play(self, pieces: Sequence[bytes], *, whole: bool = False, **options: Any) -> Passed:
+        """A provider's answer, read by read, to what the caller gets of it; `whole`: it is one JSON body."""
+        if self.tunnel:
+            kind = b"application/json" if whole else b"text/event-stream"
+            return relay(pieces, endpoint=self.wire.path, content_type=kind, stream=self.stream, **options)  # fmt: skip
+        endpoint = endpoint_of(self.wire.path)
+        return run(pieces, stream=self.stream, body=whole, endpoint=endpoint, **options)
 
-def _events_read(data: bytes) -> list[Any]:
-    payloads = [line.removeprefix(b"data: ") for line in data.split(b"\n\n") if line.startswith(b"data: ")]  # fmt: skip
-    return [json.loads(each) for each in payloads if each != b"[DONE]"]
+    def certain(self, channel: Any) -> bool:
+        """Whether a match in this channel has to end the attempt: mending doesn't take it out."""
+        return self.tunnel or not channel.left_out
 
 
 FRAMINGS: Final = (
-    Framing("chat_sse", True, _events_read),
-    Framing("chat_json", False, lambda data: [json.loads(data)] if data else []),
+    Framing("chat_sse", CHAT, True),
+    Framing("chat_json", CHAT, False),
+    Framing("responses_sse", RESPONSES, True),
+    Framing("responses_json", RESPONSES, False),
+    Framing("chat_tunnel_sse", CHAT, True, True),
+    Framing("chat_tunnel_body", CHAT, False, True),
+    Framing("responses_tunnel_sse", RESPONSES, True, True),
+    Framing("responses_tunnel_body", RESPONSES, False, True),
+    Framing("completions_tunnel_sse", COMPLETIONS, True, True),
+    Framing("completions_tunnel_body", COMPLETIONS, False, True),
 )
 
 
+def values_of(data: bytes) -> list[Any]:
+    """Every JSON value that a caller gets, in order: those of an event stream, or one."""
+    if data.startswith(b"{"):
+        return [json.loads(data)]
+    lines = [line.removeprefix(b"data: ") for line in data.split(b"\n") if line.startswith(b"data: ")]  # fmt: skip
+    return [json.loads(each) for each in lines if each != b"[DONE]"]
+
+
 def seen(values: Sequence[Any]) -> list[str]:
-    """Every text in what a caller got, pieces of the same member joined; without constants and errors, whose sentences are ours."""
+    """Every text in what a caller got, pieces of the same member of the same kind of event joined; without constants and errors, whose sentences are ours."""
     joined: dict[str, str] = {}
     for value in values:
-        for path, text in _leaves(value, ""):
-            if text not in CONSTANTS and not path.startswith("/error"):
+        for path, text in _leaves(value, str(value.get("type", ""))):
+            if text not in CONSTANTS and "/error" not in path:
                 joined[path] = joined.get(path, "") + text
     return list(joined.values())
 

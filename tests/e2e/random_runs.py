@@ -9,9 +9,9 @@ import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import trio
 import trio.testing
@@ -45,10 +45,31 @@ STEPS_MAX: Final = 200_000  # of the scheduler; an exchange takes some hundred
 STATUSES: Final = frozenset({400, 404, 408, 413, 422, 429, 500, 502, 503, 504})
 ENVELOPE: Final = {"message", "type", "param", "code"}
 LEFT: Final = frozenset({"caller_gone", "caller_too_slow"})
+KEPT_BYTES: Final = 4  # of each character
 OUT_OF_TIME: Final = frozenset({"total_timeout", "stream_limit"})  # may end a good answer too
 
 
 # --- one exchange --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How an endpoint's answers are read by a client: an event stream, one object; and of a request, as its provider sees it, the answer so far that it is to go on with."""
+
+    path: str
+    stream: Callable[[bytes], Answer]
+    whole: Callable[[bytes], Answer]
+    begun: Callable[[Any], str | None]
+    own_codes: bool = True
+    """The in-stream error has the gate's own code."""
+
+
+def _begun(body: Any) -> str | None:
+    last = body["messages"][-1]
+    return last["content"] if last["role"] == "assistant" else None
+
+
+CHAT: Final = Wire("/v1/chat/completions", read_stream, read_object, _begun)
 
 
 class Deck(ScriptedProvider):
@@ -90,6 +111,7 @@ class Run:
     gate: Gateway
     caller: Reader
     asked: list[Asked]  # every attempt as its provider saw it, in order
+    wire: Wire
     records: Records = field(default_factory=Records)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     outcome: Outcome | None = None
@@ -122,7 +144,7 @@ class Run:
         self.scope.cancel()
 
 
-def prepared(case: Case, process: Gateway | None = None) -> Run:
+def prepared(case: Case, process: Gateway | None = None, wire: Wire = CHAT) -> Run:
     """The case's gateway and caller; with the places and the memory of `process`, if one is given."""
     records = Records()
     answers = [script.play.answer for script in case.scripts]
@@ -149,7 +171,7 @@ def prepared(case: Case, process: Gateway | None = None) -> Run:
         gate.budget, gate.open = process.budget, process.open
         # A drain is for good.
         gate.dispatch = gate.dispatch if case.strike.what == "drain" else process.dispatch
-    return Run(case, gate, Reader(case), asked, records)
+    return Run(case, gate, Reader(case), asked, wire, records)
 
 
 def gather(gate: Gateway, crowd: Crowd, held: contextlib.ExitStack) -> None:
@@ -210,7 +232,7 @@ async def exchange(run: Run) -> None:
             with instruments(run), run.scope:
                 try:
                     run.outcome = await run_exchange(
-                        door(content_length=length), run.caller, run.gate
+                        door(content_length=length, endpoint=run.wire.path), run.caller, run.gate
                     )
                 except BudgetExceeded:
                     run.refused = True
@@ -310,11 +332,11 @@ def answer_of(run: Run) -> Answer:
     streamed = run.caller.headers[b"content-type"].startswith(b"text/event-stream")
     assert streamed == run.case.request.stream
     if streamed:
-        return read_stream(run.caller.received)
+        return run.wire.stream(run.caller.received)
     length = run.caller.headers[b"content-length"]
     received = run.caller.received
     assert length == b"%d" % len(received) or not received
-    return read_object(received) if received else Answer()
+    return run.wire.whole(received) if received else Answer()
 
 
 def check_answer(run: Run, answer: Answer) -> None:
@@ -356,15 +378,14 @@ class Telling:
     names: frozenset[str]
 
 
-def asked_to_go_on_with(asked: Asked) -> str | None:
-    """The answer so far, if an attempt was given one."""
-    last = json.loads(asked.body)["messages"][-1]
-    return last["content"] if last["role"] == "assistant" else None
+def asked_to_go_on_with(run: Run, at: int) -> str | None:
+    """The answer so far, if attempt `at` was given one."""
+    return run.wire.begun(json.loads(run.asked[at].body))
 
 
 def telling(run: Run, at: int) -> Telling:
     """The answer that ends with attempt `at`. What it was asked to go on with is the beginning of what an earlier one said."""
-    said, begun = run.played[at].said, asked_to_go_on_with(run.asked[at])
+    said, begun = run.played[at].said, asked_to_go_on_with(run, at)
     if begun is None:
         return Telling(said.texts, said.thought, frozenset({said.name}))
     assert begun.strip() == begun, "no place to go on from"
@@ -381,7 +402,7 @@ def adds_nothing(run: Run) -> bool:
     """The last attempt was asked to go on and had nothing to add but its finish, and perhaps white space: then the answer ends there."""
     last = len(run.asked) - 1
     empty = run.played[last].fault == "empty"
-    return empty and asked_to_go_on_with(run.asked[last]) is not None
+    return empty and asked_to_go_on_with(run, last) is not None
 
 
 def seen(run: Run, text: str) -> str:
@@ -396,7 +417,7 @@ def speaker(run: Run, answer: Answer) -> Script:
     found = [at for at in range(len(run.asked)) if said_by(telling(run, at), answer)]
     begun = any(choice.text for choice in answer.choices.values())
     last = len(run.asked) - 1
-    continued = asked_to_go_on_with(run.asked[last]) is not None
+    continued = asked_to_go_on_with(run, last) is not None
     assert not begun or last in found, "no attempt's text, or one that was given up"
     assert not begun or continued or found == [last], "text of two attempts"
     names = {name for name, _, _ in answer.identities}
@@ -418,8 +439,9 @@ def said_by(whole: Telling, answer: Answer) -> bool:
 
 def check_in_stream(run: Run, answer: Answer) -> None:
     """The error is ours, the one that the outcome says, and behind something that was worth releasing."""
-    assert answer.error.keys() == ENVELOPE
-    assert run.outcome is None or run.outcome.code == answer.error["code"]
+    if run.wire.own_codes:
+        assert answer.error.keys() == ENVELOPE
+        assert run.outcome is None or run.outcome.code == answer.error["code"]
     hold = run.case.route.hold
     if run.case.strike.what or hold.over_cap == "release":
         return
@@ -476,7 +498,7 @@ def check_quiet(run: Run) -> None:
 def completes(run: Run, at: int) -> bool:
     """The attempt's answer is one; it is none where it thinks again although it was asked to go on."""
     script = run.played[at]
-    again = script.said.thought and asked_to_go_on_with(run.asked[at]) is not None
+    again = script.said.thought and asked_to_go_on_with(run, at) is not None
     return script.completes and not again
 
 
@@ -489,4 +511,8 @@ def check_peak(run: Run, peak: int) -> None:
         return
     body = sum(map(len, run.case.request.parts))
     read = max([script.play.largest for script in run.played], default=0)
-    assert peak <= WIRE_BYTES + body + 4 * max(read, len(BIG))
+    # The framing of a response keeps its text, to say it again at each end.
+    kept = (
+        0 if run.wire is CHAT else KEPT_BYTES * sum(len(each.said.texts[0]) for each in run.played)
+    )
+    assert peak <= WIRE_BYTES + body + kept + 4 * max(read, len(BIG))

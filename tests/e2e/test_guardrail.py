@@ -1,4 +1,5 @@
-"""The proof of the guardrail: a text that a pattern matches, cut at every place, in every channel and framing, streamed or whole, held or live: from its first character on nothing reaches a caller.
+"""The proof of the guardrail: a text that a pattern matches, cut at every place, in every channel and framing, through our own framings or a tunnel, streamed or whole, held or live: from its first
+character on nothing reaches a caller.
 
 `--corpus=full` goes through every cut of every channel; the sample cuts text everywhere, and the other channels at places drawn.
 """
@@ -35,19 +36,19 @@ from tests.e2e.guarded import (
     Channel,
     Framing,
     Match,
-    body,
     events,
     halves,
     seen,
     splits,
+    values_of,
 )
-from tests.pipeline import run
 
 HOLDS: Final = {
     "live": HoldConfig(),
     "window": HoldConfig(mode="window", tail_chars=8),
     "buffered": HoldConfig(mode="buffered"),
 }
+SHARE: Final = 9  # one of so many is tried where not all are
 NAMES: Final = [f"{number}-{re.sub('[^a-zA-Z]', '', match.pattern or match.said)[:8]}" for number, match in enumerate(MATCHES)]  # fmt: skip
 
 
@@ -66,13 +67,13 @@ def first_of(match: Match, text: str) -> int:
     return min(int(each.start()) for each in found if each is not None)
 
 
-def check(framing: Framing, data: bytes, before: str) -> None:
+def check(data: bytes, before: str) -> None:
     """All that was seen is a beginning of what stands before the match."""
-    for text in seen(framing.read(data)):
+    for text in seen(values_of(data)):
         assert before.startswith(text), text
 
 
-def fits(match: Match, channel: Channel) -> bool:
+def fits(match: Match, channel: Any) -> bool:
     """A match that depends on the ends of its channel needs one without other words at them."""
     return channel.free or not match.anchored
 
@@ -84,42 +85,51 @@ def full(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every match in every channel and framing that it fits in; without `--corpus=full` a third of those that are not streamed text."""
+    """Every match in every channel and framing that it fits in; without `--corpus=full` a share of those that are not a chat stream's text."""
     if not {"match", "channel", "framing", "full"} <= set(metafunc.fixturenames):
         return
     every = metafunc.config.getoption("--corpus") == "full"
     rows = [
         pytest.param(match, channel, framing, id=f"{name}-{channel.name}-{framing.name}")
         for at, (name, match) in enumerate(zip(NAMES, MATCHES, strict=True))
-        for to, channel in enumerate(CHANNELS)
-        for framing in FRAMINGS
+        for kind, framing in enumerate(FRAMINGS)
+        for to, channel in enumerate(framing.wire.channels)
         if fits(match, channel)
-        if every or (at + to) % 3 == 0 or (channel.name == "text" and framing.stream)
+        if every or (at + to + kind) % SHARE == 0 or is_main(channel, framing)
     ]
     metafunc.parametrize(("match", "channel", "framing"), rows)
 
 
+def is_main(channel: Any, framing: Framing) -> bool:
+    """What is tried everywhere."""
+    return channel.name == "text" and framing.name == "chat_sse"
+
+
 def test_nothing_of_a_match_is_seen_wherever_it_is_cut(
-    match: Match, channel: Channel, framing: Framing, *, full: bool
+    match: Match, channel: Any, framing: Framing, *, full: bool
 ) -> None:
     """Under every hold, plain and escaped; and as one body."""
     text = match.text.join(channel.around)
     before = text[: first_of(match, text)]
-    everywhere = channel.name == "text" and framing.stream
-    for pieces in splits(text, full=full or everywhere):
+    every = full or is_main(channel, framing)
+    for pieces in splits(text, full=every) if channel.pieces else [[text]]:
         for mode, hold in HOLDS.items():
             if mode == "live" or full or len(pieces) != 2:
                 check_cut(match, channel, framing, pieces, before=before, hold=hold)
     for pieces in halves(text):
         check_cut(match, channel, framing, pieces, before=before, hold=HOLDS["live"], escaped=True)
-    passed = run([body(channel, [text])], stream=framing.stream, body=True, filters=("guard",), tables=table(match))  # fmt: skip
-    assert passed.failure is not None
-    assert passed.body == b""
+    whole = [framing.wire.body(channel, [text])]
+    passed = framing.play(whole, whole=True, filters=("guard",), tables=table(match))
+    if passed.failure is None:
+        assert not framing.certain(channel)
+        check(passed.body, before)
+    else:
+        assert (passed.failure.verdict, passed.body) == ("pattern_match", b"")
 
 
 def check_cut(
     match: Match,
-    channel: Channel,
+    channel: Any,
     framing: Framing,
     pieces: Sequence[str],
     *,
@@ -128,20 +138,37 @@ def check_cut(
     escaped: bool = False,
 ) -> None:
     """One cut, event by event."""
-    passed = run(
-        events(channel, pieces, escaped=escaped),
-        stream=framing.stream,
-        filters=("guard",),
-        tables=table(match),
-        hold=hold,
-    )
-    assert passed.failure is not None
-    assert passed.failure.verdict == "pattern_match"
-    check(framing, passed.body, before)
+    said = framing.wire.events(channel, pieces, escaped=escaped)
+    passed = framing.play(said, filters=("guard",), tables=table(match), hold=hold)
+    if passed.failure is None:
+        assert not framing.certain(channel)
+    else:
+        assert passed.failure.verdict == "pattern_match"
+    check(passed.body, before)
+
+
+CHATS: Final = [each for each in FRAMINGS if each.wire is FRAMINGS[0].wire]
+
+
+@pytest.mark.parametrize("framing", CHATS, ids=[each.name for each in CHATS])
+@pytest.mark.parametrize("first", ["reasoning", "reasoning_content"])
+def test_two_names_of_a_thought_do_not_hide_each_other(framing: Framing, first: str) -> None:
+    """One says a match piece by piece, and the other speaks between its pieces."""
+    match = MATCHES[0]
+    second = "reasoning" if first == "reasoning_content" else "reasoning_content"
+    half = len(match.text) // 2
+    deltas: list[dict[str, Any]] = [{first: match.text[:half]}, {second: "Hm."}, {first: match.text[half:], second: "So."}]  # fmt: skip
+    for said in (deltas, [{second: "Well."}, *deltas]):
+        channel = Channel("both", lambda number, _: said[int(number)])  # noqa: B023
+        pieces = [str(number) for number in range(len(said))]
+        passed = framing.play(events(channel, pieces, escaped=False), filters=("guard",), tables=table(match))  # fmt: skip
+        told = passed.body.decode()
+        texts = ["".join(re.findall(rf'"{name}": ?"([^"]*)"', told)) for name in (first, second)]
+        assert not any(match.said in text for text in texts)
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-@pytest.mark.parametrize("framing", FRAMINGS, ids=[each.name for each in FRAMINGS])
+@pytest.mark.parametrize("framing", CHATS, ids=[each.name for each in CHATS])
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_thought_under_two_names_has_no_way_round(
     framing: Framing, field: str, place: int
@@ -152,7 +179,8 @@ def test_a_thought_under_two_names_has_no_way_round(
     deltas = {names[place]: match.text, names[1 - place]: "Hm."}
     channel = Channel("both", lambda text, first: deltas | {"content": "Yes."})
     said = events(channel, [""], escaped=False)
-    passed = run(said, stream=framing.stream, filters=("guard",), tables=table(match), reasoning_field=field)  # fmt: skip
+    options: dict[str, Any] = {} if framing.tunnel else {"reasoning_field": field}
+    passed = framing.play(said, filters=("guard",), tables=table(match), **options)
     assert match.said.encode() not in passed.body
 
 
@@ -163,25 +191,29 @@ async def test_an_exchange_shows_nothing_of_a_match(
     mode: HoldMode, framing: Framing, autojump_clock: trio.abc.Clock, *, whole: bool
 ) -> None:
     """Through all actors, whether the provider streams or not: an error, or another provider's answer."""
-    for match in MATCHES:
-        for channel in CHANNELS[: 1 if match.pattern else None]:
+    wire = framing.wire
+    for at, match in enumerate(MATCHES):
+        for channel in {wire.channels[0], wire.channels[at % len(wire.channels)]}:
+            if not fits(match, channel):
+                continue
             text = match.text.join(channel.around)
             before = text[: first_of(match, text)]
             middle = len(before) + 3
-            said = events(channel, [text[:middle], text[middle:]], escaped=False)
-            answer = json_answer(body(channel, [text])) if whole else says(*said)
+            said = wire.events(channel, [text[:middle], text[middle:]], escaped=False)
+            answer = json_answer(wire.body(channel, [text])) if whole else says(*said)
             gate = gateway(
                 ScriptedProvider(answer),
+                paths=["tunnel" if framing.tunnel else "normalized"],
                 recovery=RecoveryConfig(attempts_max=1),
                 filters=("guard",),
                 tables=table(match),
                 hold=HOLDS[mode],
             )
-            caller = RecordingCaller(request(stream=framing.stream))
-            outcome = await supervise(gate, caller)
-            assert outcome.code == "pattern_match"
-            streamed = caller.headers[b"content-type"].startswith(b"text/event-stream")
-            check(FRAMINGS[0 if streamed else 1], caller.received, before)
+            asked = {"model": "small", "stream": framing.stream, **wire.asked}
+            caller = RecordingCaller(json.dumps(asked).encode())
+            outcome = await supervise(gate, caller, endpoint=wire.path)
+            assert outcome.code == "pattern_match" or not framing.certain(channel)
+            check(caller.received, before)
 
 
 @pytest.mark.parametrize("match", MATCHES, ids=NAMES)
@@ -196,7 +228,7 @@ async def test_a_match_behind_the_seam_of_two_attempts_is_one(
         assert again == kept
         assert before.startswith(kept)
         assert caller.code == "pattern_match"
-        check(FRAMINGS[0], caller.received, before)
+        check(caller.received, before)
 
 
 async def broken_off(match: Match, at: int, rest: str) -> tuple[RecordingCaller, str]:

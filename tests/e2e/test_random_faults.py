@@ -73,7 +73,7 @@ def counted(run: Run) -> Iterator[str]:
     yield from (f"limit {kind}" for kind, codes in LIMITS.items() if run.outcome.code in codes)
     if run.outcome.kind is OutcomeKind.SUCCESS and len(run.asked) > 1:
         yield "recovered"
-    if any(asked_to_go_on_with(asked) for asked in run.asked):
+    if any(asked_to_go_on_with(run, at) for at in range(len(run.asked))):
         yield f"continued {run.outcome.kind.value}"
     if run.outcome.code and run.caller.status == 200:
         yield "error in stream"

@@ -100,7 +100,7 @@ def is_fault(block: bytes) -> bool:
     if not payload.startswith(b"{"):
         return False
     try:
-        return "error" in json.loads(payload)
+        return block.startswith(b"event: error") or "error" in json.loads(payload)
     except ValueError:
         return True
 

@@ -32,6 +32,7 @@ def test_half_a_character_is_marked() -> None:
     frame = decoded(b'{"choices":[{"text":"\\ud83d"}]}')
     assert isinstance(frame, Frame)
     assert frame.mend & Mend.TEXT
+    assert json.loads(frame.data)["choices"][0]["delta"] == {"content": "\ud83d"}
 
 
 def test_what_is_no_chunk_is_told_as_in_chat() -> None:

@@ -68,6 +68,7 @@ def beside(data: bytes) -> list[Event]:
     [
         answer("He", "llo"),
         spoken_call('{"a"', ":1}"),
+        spoken_call('{"\\u0061"', ":1}"),
         BEGUN + done(message("hello, you")) + completed(message("hello, you")),
         created() + completed(message("hello"), output_text="hello"),
         created() + done(thought("hm", "ha")) + completed(thought("hm", "ha"), message("yes")),
@@ -134,6 +135,18 @@ def test_a_call_that_was_cut_is_text() -> None:
     cut = {**call('{"c'), "status": "incomplete"}
     found = beside(started + said + done(cut))
     assert [each.text for each in found if isinstance(each, TextDelta)] == ['{"b', '{"c']
+
+
+def test_arguments_are_judged_as_they_read_too() -> None:
+    """With their escapes resolved, where they are no call that a filter reads."""
+    item = added(call('{"\\u0061":1}'), 1) + done(call("{}"), 1)
+    assert beside(BEGUN + item) == [
+        TextDelta(NEXT, '{"\\u0061":1}'),
+        TextDelta(NEXT + 1, '{"a":1}'),
+    ]
+    other = call('{"\\u0061":1}', name="row")
+    found = beside(created() + spoken_call("{}").replace(b"sail", b"row") + done(other))
+    assert [type(each) for each in found] == [ToolDelta, ToolEnd]
 
 
 def test_pieces_of_two_calls_are_told_apart() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from gate.events import Event, Frame, ReasoningDelta, TextDelta, ToolDelta
-from gate.loose_json import encoded
 from gate.mending import ChatMender
 from gate.openai import frame_of
 from gate.unmended import ASIDE, ASIDES_MAX, THOUGHTS, Unmended
@@ -16,10 +16,10 @@ from gate.unmended import ASIDE, ASIDES_MAX, THOUGHTS, Unmended
 def frame(*deltas: dict[str, Any], name: str = "delta") -> Frame:
     """One frame with a delta for each choice."""
     choices = [{"index": choice, name: delta} for choice, delta in enumerate(deltas)]
-    value = {"choices": choices}
+    data = json.dumps({"choices": choices}).encode()
     known = {"choices": [{"index": n, "delta": delta} for n, delta in enumerate(deltas)]}
-    made = frame_of(known, encoded(value), 9)
-    return Frame(encoded(value), made.events, 9, made.mend)
+    made = frame_of(known, data, 9)
+    return Frame(data, made.events, 9, made.mend)
 
 
 def beside(*frames: Frame, leaves: int = 0) -> list[Event]:
@@ -45,6 +45,12 @@ def test_a_call_that_is_left_out_is_a_text() -> None:
     assert beside(*pieces) == [TextDelta(ASIDE + 1, "ac"), TextDelta(ASIDE + 2, "b")]
     assert beside(pieces[0], pieces[2], leaves=2) == []
     assert beside(frame(call("\ud83d"))) == [TextDelta(ASIDE + 1, "\ufffd")]
+
+
+def test_arguments_are_judged_as_they_read_too() -> None:
+    """With their escapes resolved."""
+    found = beside(frame(call('{"a":"\\u0')), frame(call("061")))
+    assert found == [TextDelta(ASIDE + 1, '{"a":"\\u0061'), TextDelta(ASIDE + 2, '{"a":"a')]
 
 
 def test_there_is_a_bound_to_texts_by_themselves() -> None:
@@ -87,6 +93,14 @@ def test_a_second_thought_is_judged_beside_the_first(name: str) -> None:
     assert mended(frame(FIRST), frame(FIRST)) == [[own], [own]]
     two = mended(frame(FIRST, SECOND), frame(FIRST))
     assert two == [[ReasoningDelta(1, "b"), second], [second]]
+
+
+def test_half_a_character_of_a_second_thought_waits_for_the_other() -> None:
+    """A text of halves has none of them."""
+    deltas = [FIRST | SECOND, {"reasoning": "a\ud83d", "reasoning_content": "c"}, {"reasoning": "\ude00b"}]  # fmt: skip
+    told = [event for events in mended(*map(frame, deltas)) for event in events]
+    said = [event.text for event in told if isinstance(event, ReasoningDelta) and event.choice]
+    assert said == ["a", "a", "\U0001f600b"]
 
 
 def test_a_thought_beside_thinking_parts_is_judged() -> None:
