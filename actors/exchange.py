@@ -128,9 +128,12 @@ class _Supervisor:
                                     self._sent,
                                     schemas=self._gateway.schemas,
                                 )
-                                async with trio.open_nursery() as inner:
-                                    for actor in actors:
-                                        inner.start_soon(actor)
+                                try:
+                                    async with trio.open_nursery() as inner:
+                                        for actor in actors:
+                                            inner.start_soon(actor)
+                                finally:
+                                    admitted.cut_off()
                     except* (trio.BrokenResourceError, trio.EndOfChannel) as group:
                         # Whoever was at the other end ended a step earlier, and says why; or nobody does.
                         self._silent = group

@@ -10,12 +10,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from ops.chaos.cases import CALLER, CANCEL, DRAIN, PORT, RAISE, REQUEST, Case, Fault
 from ops.chaos.inject import Point
 from ops.chaos.invariants import broken
-from ops.chaos.run import Run, play
+from ops.chaos.loop import on_loop
+from ops.chaos.run import Run, play, play_here
 from ops.chaos.scenario import Scenario
 
 __all__ = ["Failure", "Tally", "digest", "explore", "run_case", "shrunk"]
@@ -94,7 +96,7 @@ def explore(
     """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel; `plain`: nothing strikes. `first`: stops at the first failure."""
     search = _Search(name, scenario, schedule, first=first)
     with suppress(_Enough):
-        search.all(pairs=pairs, plain=plain, baseline=baseline)
+        on_loop(partial(search.all, pairs=pairs, plain=plain, baseline=baseline))
     return search.tally
 
 
@@ -109,8 +111,8 @@ class _Search:
         self._scenario = scenario
         self._failures_max = 1 if first else FAILURES_MAX
 
-    def all(self, *, pairs: bool, plain: bool, baseline: Sequence[object] | None) -> None:
-        clean = self._run(self._case, record=True)
+    async def all(self, *, pairs: bool, plain: bool, baseline: Sequence[object] | None) -> None:
+        clean = await self._run(self._case, record=True)
         if clean.outcome is None or clean.struck:
             return
         if baseline is not None and decisions(clean) != baseline:
@@ -120,18 +122,18 @@ class _Search:
         for fault in planned(clean.injector.points, ports=clean.stage.calls.count):
             case = self._case.with_fault(fault)
             behind = pairs and fault.who in {REQUEST, CALLER}
-            run = self._run(case, record=behind, record_from=fault.at)
+            run = await self._run(case, record=behind, record_from=fault.at)
             if behind and run.struck:
-                self._pairs(case, run)
+                await self._pairs(case, run)
 
-    def _pairs(self, case: Case, run: Run) -> None:
+    async def _pairs(self, case: Case, run: Run) -> None:
         """One more fault in what is left of the run."""
         for point in run.injector.points:
             for second in struck_at(point, whole=False):
-                self._run(case.with_fault(second))
+                await self._run(case.with_fault(second))
 
-    def _run(self, case: Case, *, record: bool = False, record_from: int = 0) -> Run:
-        run = play(case, self._scenario, record=record, record_from=record_from)
+    async def _run(self, case: Case, *, record: bool = False, record_from: int = 0) -> Run:
+        run = await play_here(case, self._scenario, record=record, record_from=record_from)
         tally = self.tally
         tally.runs += 1
         tally.points += bool(case.faults)
@@ -167,7 +169,7 @@ def struck_at(point: Point, *, whole: bool) -> Iterator[Fault]:
     if not point.fresh:
         return
     if whole:
-        for who in (REQUEST, CALLER, DRAIN):
+        for who in (REQUEST, CALLER, DRAIN) if point.heard else (REQUEST, DRAIN):
             yield Fault(CANCEL, who, point.at)
     if point.subject and point.reachable:
         yield Fault(CANCEL, point.actor, point.at)

@@ -5,6 +5,7 @@ An exception in an instrument is logged by trio and takes the instrument away wi
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -57,7 +58,10 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first."""
+    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first.
+
+    `heard`: since the point before it a batch of tasks has begun, or the caller's side was used: a caller that leaves here does something else than one that left there.
+    """
 
     at: int
     actor: str
@@ -65,15 +69,17 @@ class Point:
     fresh: bool
     reachable: bool
     sites: tuple[str, ...]
+    heard: bool = True
 
 
 @dataclass(slots=True)
 class Targets:
-    """What a fault may hit beside a task: the exchange's scope, and what its caller and a drain do."""
+    """What a fault may hit beside a task: the exchange's scope, and what its caller and a drain do. `turns`: how often the caller's side was used so far."""
 
     scope: trio.CancelScope
     leave: Callable[[], None]
     drain: Callable[[], None]
+    turns: Callable[[], int] = itertools.count().__next__
 
 
 def site_of(task: trio.lowlevel.Task) -> str:
@@ -122,14 +128,15 @@ class Injector(trio.abc.Instrument):
         waiting = [fault for fault in self.faults if fault.who != PORT]
         self._waiting = sorted(waiting, key=lambda fault: fault.at)
         self._next = self._waiting[0].at if self._waiting else 0
-        self._fresh = True
+        self._fresh = self._heard = True
+        self._turns = -1
         self._before = False
         self._struck = False
         self._told: dict[trio.lowlevel.Task, int] = {}
 
     def after_io_wait(self, timeout: float) -> None:
         """Time may have passed: the next point is one of its own."""
-        self._fresh = True
+        self._fresh = self._heard = True
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, before what the task waited for reaches it."""
@@ -164,8 +171,11 @@ class Injector(trio.abc.Instrument):
     def _note(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
         actor, subject = task.context.get(ACTOR, ""), task.context[PART] == SUBJECT
         sites, after = sites_of(task), not self._before
-        point = Point(self.count, actor, subject, fresh, after and reachable(task), sites)
-        self.points.append(point)
+        turns = self.targets.turns()
+        heard, self._heard = self._heard or turns != self._turns, False
+        self._turns = turns
+        hit = after and reachable(task)
+        self.points.append(Point(self.count, actor, subject, fresh, hit, sites, heard))
         self.steps.append((round(trio.current_time(), 6), actor, sites[-1] if sites else ""))
 
     def _strike(self, fault: Fault, task: trio.lowlevel.Task) -> None:

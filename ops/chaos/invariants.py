@@ -175,11 +175,7 @@ def _told_once(run: Run) -> Iterator[str]:
     if len(ends) != len(run.stage.codes(What.EXCHANGE_STARTED)):
         yield "I11 a beginning without an end, or the other way round"
     begun, over = _told_of(run, What.ATTEMPT_STARTED), _told_of(run, What.ATTEMPT_ENDED)
-    # A coordinator that dies may do so before the runner has taken its order up, and can't know then.
-    died = any(
-        each.error is not None and each.actor == "coordinator" for each in run.injector.strikes
-    )
-    if begun != over and not died:
+    if begun != over:
         yield f"I17 attempts begun {begun}, ended {over}"
     for measured in filter(None, [each.measured for each in run.stage.observations]):
         times = (measured.held_seconds, measured.ttft_seconds, measured.ttft_added_seconds)

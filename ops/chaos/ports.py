@@ -185,7 +185,8 @@ class PlayedCaller:
     """Sends its body in parts, `gap` seconds before each, then reads; writes down what it got and what was done to it that may not be.
 
     `seconds`: that it takes for each write; `stuck`: it takes nothing, and as under the server that can't be cancelled: such a write
-    returns when the caller leaves, or when the kernel gives up, a second after `write_seconds`. `plain`: a write is taken at once and whole, as the server takes it.
+    returns when the caller leaves, or when the kernel gives up, a second after `write_seconds`.
+    `turns`: how often anything of it was used, or went on; between two turns nobody sees whether it has left.
     """
 
     parts: Sequence[bytes]
@@ -207,6 +208,7 @@ class PlayedCaller:
     torn: bool = False
     left_at: float | None = None
     told: bool = False
+    turns: int = 0
 
     def __post_init__(self) -> None:
         self._unsent = list(self.parts)
@@ -219,20 +221,24 @@ class PlayedCaller:
         self._gone.set()
 
     async def receive(self) -> BodyPart | Disconnected:
+        self.turns += 1
         await trio.lowlevel.checkpoint()
+        self.turns += 1
         self.calls.bug("caller.receive")
         if self._unsent and not self._gone.is_set():
             with trio.move_on_after(self.gap):
                 await self._gone.wait()
+        self.turns += 1
         if self._unsent and not self._gone.is_set():
             data = self._unsent.pop(0)
             return BodyPart(data, last=not self._unsent)
         await self._gone.wait()
+        self.turns += 1
         self.told = True
         return Disconnected()
 
     async def start(self, status: int, headers: Headers) -> None:
-        self.starts += 1
+        self.starts, self.turns = self.starts + 1, self.turns + 1
         if self.starts > 1:
             self.misuse.append("a second start")
         self.calls.bug("caller.start")
@@ -244,6 +250,7 @@ class PlayedCaller:
         await self._take(data)
 
     async def end(self, data: bytes = b"") -> None:
+        self.turns += 1
         if self.told and self.left_at is not None:
             self.misuse.append("a farewell to a caller that is known to be gone")
         self.calls.bug("caller.end")
@@ -258,6 +265,7 @@ class PlayedCaller:
 
     async def _take(self, data: bytes) -> None:
         """Half of it, then the rest: a write that is cancelled in between leaves a torn frame."""
+        self.turns += 1
         if self.starts != 1:
             self.misuse.append("bytes before the start")
         if self.torn:
@@ -269,9 +277,11 @@ class PlayedCaller:
             # Bounded by: the caller's leaving, and by what stands for the kernel's limit.
             with trio.move_on_after(self.write_seconds + TOO_SLOW, shield=True):
                 await self._gone.wait()
+            self.turns += 1
             if not self._gone.is_set():
                 self.leave()
         await trio.sleep(self.seconds)
+        self.turns += 1
         self._got(data[half:])
         self.torn = False
 

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 import trio
-import trio.testing
 
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
@@ -23,10 +22,11 @@ from gate.errors import RebuilderClosed, RebuildOverflow, StoreClosed
 from gate.ingress import IngressSnapshot, read_chat_request
 from gate.plan import Directive, Exact, RecoveryPlan, SchemaRepair
 from gate.refs import ExchangeId, PlanId, Refs, SnapshotRef
-from ops.chaos.cases import Case
+from ops.chaos.cases import CALLER, DRAIN, Case
 from ops.chaos.explore import FAILURES_MAX, Failure, Tally, struck_at
 from ops.chaos.inject import PART, Bug, Injector, Targets
-from ops.chaos.run import watchdog
+from ops.chaos.loop import afresh, on_loop
+from ops.chaos.run import removed, watchdog
 from ops.chaos.sched import deterministic
 
 __all__ = ["CROWDS", "Crowd", "explore", "run_crowd"]
@@ -116,10 +116,6 @@ class CrowdRun:
                     self._check("the block's close")
                     PART.reset(token)
             nursery.cancel_scope.cancel()
-        try:
-            trio.lowlevel.remove_instrument(self.injector)
-        except KeyError:
-            self.found.append("I19 the instrument was gone before the end")
 
     async def _together(self) -> None:
         crowd = self.crowd
@@ -228,30 +224,40 @@ def _flat(group: BaseException) -> list[BaseException]:
 
 def run_crowd(case: Case, *, record: bool = False) -> tuple[CrowdRun, list[str]]:
     """One run and what it breaks."""
+    return on_loop(partial(_run_here, case, record=record))
+
+
+async def _run_here(case: Case, *, record: bool = False) -> tuple[CrowdRun, list[str]]:
     run = CrowdRun(CROWDS[case.scenario], case, record)
+    await afresh()
     with deterministic(case.schedule):
-        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.lowlevel.add_instrument(run.injector)
         try:
-            trio.run(run.main, clock=clock, instruments=[run.injector])
+            await run.main()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - it is what the run came to
             run.found.append(f"I11 unknown: {error!r}")
+        if not removed(run.injector):
+            run.found.append("I19 the instrument was gone before the end")
     return run, run.findings()
 
 
 def explore(name: str, schedule: str) -> Tally:
     """All single faults under this schedule: the crowd cancelled, each of it cancelled, each struck by an exception."""
+    return on_loop(partial(_explore, Case(name, schedule)))
+
+
+async def _explore(plain: Case) -> Tally:
     tally = Tally()
-    plain = Case(name, schedule)
-    clean = _add(tally, plain, record=True)
+    clean = await _add(tally, plain, record=True)
     for point in clean.injector.points:
         for fault in struck_at(point, whole=True):
-            if len(tally.failures) < FAILURES_MAX and fault.who not in {"caller", "drain"}:
-                _add(tally, plain.with_fault(fault))
+            if len(tally.failures) < FAILURES_MAX and fault.who not in {CALLER, DRAIN}:
+                await _add(tally, plain.with_fault(fault))
     return tally
 
 
-def _add(tally: Tally, case: Case, *, record: bool = False) -> CrowdRun:
-    run, findings = run_crowd(case, record=record)
+async def _add(tally: Tally, case: Case, *, record: bool = False) -> CrowdRun:
+    run, findings = await _run_here(case, record=record)
     tally.runs += 1
     tally.points += bool(case.faults)
     tally.inert += bool(case.faults) and not any(each.hit for each in run.injector.strikes)

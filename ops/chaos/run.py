@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
-import trio.testing
 
 from actors.context import Door, Gateway
 from actors.exchange import run_exchange
@@ -23,13 +23,17 @@ from actors.probe import acting
 from gate.observe import Outcome
 from ops.chaos.cases import PORT, Case
 from ops.chaos.inject import PART, Abandoned, Injector, Targets, site_of
+from ops.chaos.loop import afresh, at_rest, on_loop
 from ops.chaos.scenario import Scenario
 from ops.chaos.sched import all_tasks, deterministic, throw
 from ops.chaos.world import Stage, door, rival_caller, staged
 
-__all__ = ["Run", "play", "settled", "watchdog"]
+__all__ = ["Run", "play", "play_here", "removed", "settled", "watchdog"]
 
 HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longer
+HEAD_START_SECONDS: Final = (
+    0.001  # in which a rival gets as far as it gets without waiting for time
+)
 ABANDON_ROUNDS: Final = 100  # that the tasks of a run which hangs are given to unwind
 
 
@@ -83,38 +87,74 @@ def play(
     record_from: int = 0,
     supervise: Supervise = run_exchange,
 ) -> Run:
-    """Runs the case. `record`: with every point behind `record_from`."""
+    """Runs the case, on a loop of its own. `record`: with every point behind `record_from`."""
+    return on_loop(
+        partial(
+            play_here, case, scenario, record=record, record_from=record_from, supervise=supervise
+        )
+    )
+
+
+async def play_here(
+    case: Case,
+    scenario: Scenario,
+    *,
+    record: bool = False,
+    record_from: int = 0,
+    supervise: Supervise = run_exchange,
+) -> Run:
+    """The same on the loop that there is, which `ops.chaos.loop` has begun."""
     run = _prepared(case, scenario, record=record, record_from=record_from)
     run.supervise = supervise
+    await afresh()
     with deterministic(case.schedule), _warnings_kept(run.warned):
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        trio.lowlevel.add_instrument(run.injector)
         try:
-            clock = trio.testing.MockClock(autojump_threshold=0)
-            trio.run(_main, run, clock=clock, instruments=[run.injector])
+            await _main(run)
         except BaseException as error:  # noqa: ASYNC103 - whatever it is, it is what the run came to
-            if isinstance(error, KeyboardInterrupt):
+            if _interrupted(error):
                 raise
             run.escaped = error
+        finally:
+            run.alive = removed(run.injector)
+        run.tasks_left = trio.lowlevel.current_statistics().tasks_living - tasks
     return run
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether somebody wants all of it to end."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_interrupted, error.exceptions))
+    return isinstance(error, KeyboardInterrupt)
+
+
+def removed(injector: Injector) -> bool:
+    """Takes the instrument away; False where it was gone before."""
+    try:
+        trio.lowlevel.remove_instrument(injector)
+    except KeyError:
+        return False
+    return True
 
 
 def _prepared(case: Case, scenario: Scenario, *, record: bool, record_from: int) -> Run:
     stage = staged(scenario, tuple(fault.at for fault in case.faults if fault.who == PORT))
     scope = trio.CancelScope()
     gate = stage.gate
-    targets = Targets(scope, stage.caller.leave, gate.open.shut_down)
+    targets = Targets(scope, stage.caller.leave, gate.open.shut_down, lambda: stage.caller.turns)
     injector = Injector(case.faults, targets, record, record_from)
     return Run(case, scenario, stage, injector, scope)
 
 
 async def _main(run: Run) -> None:
-    tasks = trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watchdog, run.hung)
         _happenings(run, nursery)
         others = [trio.Event(), trio.Event()]
         nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
         if run.scenario.rivals:
-            await trio.testing.wait_all_tasks_blocked()
+            await at_rest()
         nursery.start_soon(_rivals, run, "follower", run.scenario.followers, others[1])
         with run.scope:
             token = PART.set("subject")
@@ -127,12 +167,6 @@ async def _main(run: Run) -> None:
         for each in others:
             await each.wait()
         nursery.cancel_scope.cancel()
-    run.tasks_left = trio.lowlevel.current_statistics().tasks_living - tasks
-    try:
-        trio.lowlevel.remove_instrument(run.injector)
-        run.alive = True
-    except KeyError:
-        run.alive = False
 
 
 async def _rivals(run: Run, name: str, many: int, over: trio.Event) -> None:

@@ -216,8 +216,8 @@ MUTANTS: Final = (
     _mutant(
         "sink-beside-the-actors",
         EXCHANGE,
-        "                                    for actor in actors:\n                                        inner.start_soon(actor)\n",
-        "                                    for actor in actors:\n                                        outer.start_soon(actor)\n",
+        "                                            inner.start_soon(actor)\n",
+        "                                            outer.start_soon(actor)\n",
         "healthy",
     ),
     _mutant(
@@ -227,6 +227,13 @@ MUTANTS: Final = (
         "                    with trio.CancelScope(shield=True):\n                        await releases.send(terminal or self._early_end())\n",
         "drained",
         "stuck-caller",
+    ),
+    _mutant(
+        "cut-off-attempt-is-not-told",
+        EXCHANGE,
+        "                                    admitted.cut_off()\n",
+        "                                    pass\n",
+        "healthy",
     ),
     _mutant(
         "outer-scope-not-cancelled",
@@ -394,8 +401,8 @@ MUTANTS: Final = (
     _mutant(
         "second-order-before-the-end",
         COORDINATOR,
-        "                    await orders.send(order)\n",
-        "                    await orders.send(order)\n                    await orders.send(order)\n",
+        "                await orders.send(order)\n",
+        "                await orders.send(order)\n                await orders.send(order)\n",
         "healthy",
     ),
     _mutant(
