@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -95,8 +94,12 @@ def explore(
 ) -> Tally:
     """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel; `plain`: nothing strikes. `first`: stops at the first failure."""
     search = _Search(name, scenario, schedule, first=first)
-    with suppress(_Enough):
+    try:
         on_loop(partial(search.all, pairs=pairs, plain=plain, baseline=baseline))
+    except _Enough:
+        pass
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a run that has broken the loop
+        search.tally.failures.append(Failure(search.case, (f"I0 the loop broke: {error!r}",)))
     return search.tally
 
 
@@ -107,7 +110,7 @@ class _Enough(Exception):
 class _Search:
     def __init__(self, name: str, scenario: Scenario, schedule: str, *, first: bool) -> None:
         self.tally = Tally()
-        self._case = Case(name, schedule)
+        self.case = self._case = Case(name, schedule)  # the one that is played
         self._scenario = scenario
         self._failures_max = 1 if first else FAILURES_MAX
 
@@ -133,6 +136,7 @@ class _Search:
                 await self._run(case.with_fault(second))
 
     async def _run(self, case: Case, *, record: bool = False, record_from: int = 0) -> Run:
+        self.case = case
         run = await play_here(case, self._scenario, record=record, record_from=record_from)
         tally = self.tally
         tally.runs += 1

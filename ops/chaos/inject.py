@@ -18,12 +18,12 @@ import trio
 from actors.probe import ACTOR
 from ops.chaos.cases import ANYONE, CALLER, DRAIN, PORT, REQUEST, Fault
 from ops.chaos.sched import (
+    all_tasks,
     cancel,
     cancelled_by,
     next_error,
     own_scope,
     reachable,
-    replace_next,
     throw,
 )
 
@@ -35,6 +35,7 @@ __all__ = [
     "Injector",
     "Point",
     "Targets",
+    "abandon",
     "site_of",
     "sites_of",
 ]
@@ -54,6 +55,13 @@ class Bug(Exception):
 
 class Abandoned(BaseException):
     """Ends the tasks of a run that does not end by itself. Not an `Exception`, so that no boundary takes it for a bug of the product."""
+
+
+def abandon(*, but: trio.lowlevel.Task | None = None) -> None:
+    """Ends the tasks of a run where they wait, shields included. One at the end of a nursery is told, and waits for its tasks."""
+    for task in list(all_tasks()):
+        if task is not but and PART in task.context:
+            throw(task, Abandoned())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +148,7 @@ class Injector(trio.abc.Instrument):
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, before what the task waited for reaches it."""
-        if not task.context.get(PART):
-            return
-        if self.spun:
-            replace_next(task, Abandoned())
+        if self.spun or not task.context.get(PART):
             return
         if self._struck:
             self._watch(task)
@@ -153,8 +158,12 @@ class Injector(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, where the task waits again or has ended."""
-        if task.context.get(PART) and not self.spun:
+        if not task.context.get(PART):
+            return
+        if not self.spun:
             self._point(task, fresh=True)
+        if self.spun:
+            abandon()
 
     def _point(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
         self.count += 1

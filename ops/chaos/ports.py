@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -70,6 +70,7 @@ class Asked:
     exchange: str
     prefix: str
     asked_at: float
+    request: UpstreamRequest
     closes: int = 0
     closed_at: float = -1.0
 
@@ -90,7 +91,7 @@ class PlayedProvider:
         body = b"".join(bytes(piece) for piece in request.body)
         assert len(body) == request.content_length, "a body of another length than was said"
         exchange = dict(request.headers)[b"x-request-id"].decode()
-        asked = Asked(exchange, _prefix(body), trio.current_time())
+        asked = Asked(exchange, _prefix(body), trio.current_time(), request)
         mine = [each for each in self.asked if each.exchange == exchange]
         answer = self._script[min(len(mine), len(self._script) - 1)]
         self.asked.append(asked)
@@ -112,8 +113,14 @@ class PlayedProvider:
 
 def _prefix(body: bytes) -> str:
     """The answer text that the request asks to go on with."""
-    last = json.loads(body)["messages"][-1]
-    return str(last["content"]) if last["role"] == "assistant" else ""
+    asked: dict[str, Any] = json.loads(body)
+    if "messages" in asked:
+        last = asked["messages"][-1]
+        return str(last["content"]) if last["role"] == "assistant" else ""
+    given = asked.get("input")
+    if isinstance(given, list) and given[-1].get("status") == "incomplete":
+        return "".join(part["text"] for part in given[-1]["content"])
+    return ""
 
 
 class _Response:
@@ -208,6 +215,7 @@ class PlayedCaller:
     torn: bool = False
     left_at: float | None = None
     told: bool = False
+    aborted: bool = False
     turns: int = 0
 
     def __post_init__(self) -> None:
@@ -259,8 +267,9 @@ class PlayedCaller:
         self._gone.set()
 
     def abort(self) -> None:
-        """The body is cut off: no scenario relays a provider's bytes, so none may end so."""
-        self.misuse.append("broken off")
+        """The body is cut off."""
+        self.turns += 1
+        self.aborted, self.ended_at = True, trio.current_time()
         self._gone.set()
 
     async def _take(self, data: bytes) -> None:
@@ -299,12 +308,20 @@ class PlayedCaller:
 
 
 class PlayedFilters:
-    """A service that takes `seconds` for each question and denies text with `denied` in it. `passed`: per attempt, the text that it let through."""
+    """A service that takes `seconds` for each question and denies text with `denied` in it. `passed`: per attempt, the text that it let through; `decides`: nothing else is released."""
 
     def __init__(
-        self, name: str, calls: Calls, subject: str, *, seconds: float, denied: str = ""
+        self,
+        name: str,
+        calls: Calls,
+        subject: str,
+        *,
+        seconds: float,
+        denied: str = "",
+        decides: bool = True,
     ) -> None:
         self.name = name
+        self.decides = decides
         self.seconds = seconds
         self.denied = denied
         self.passed: dict[int, str] = {}

@@ -20,12 +20,14 @@ from actors.context import Door, Gateway
 from actors.exchange import run_exchange
 from actors.ports import Caller
 from actors.probe import acting
+from actors.recording import ended, recorded
+from actors.tape import Tape
 from gate.observe import Outcome
 from ops.chaos.cases import PORT, Case
-from ops.chaos.inject import PART, Abandoned, Injector, Targets, site_of
+from ops.chaos.inject import PART, Injector, Targets, abandon, site_of
 from ops.chaos.loop import afresh, at_rest, on_loop
 from ops.chaos.scenario import Scenario
-from ops.chaos.sched import all_tasks, deterministic, throw
+from ops.chaos.sched import all_tasks, deterministic
 from ops.chaos.world import Stage, door, rival_caller, staged
 
 __all__ = ["Run", "play", "play_here", "removed", "settled", "watchdog"]
@@ -34,6 +36,7 @@ HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longe
 HEAD_START_SECONDS: Final = (
     0.001  # in which a rival gets as far as it gets without waiting for time
 )
+TAPE_KEY: Final = b"chaos"
 ABANDON_ROUNDS: Final = 100  # that the tasks of a run which hangs are given to unwind
 
 
@@ -59,6 +62,7 @@ class Run:
     alive: bool = False
     tasks_left: int = 0
     warned: list[str] = field(default_factory=list)
+    tape: Tape | None = None
 
     @property
     def struck(self) -> bool:
@@ -150,23 +154,41 @@ def _prepared(case: Case, scenario: Scenario, *, record: bool, record_from: int)
 async def _main(run: Run) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watchdog, run.hung)
-        _happenings(run, nursery)
-        others = [trio.Event(), trio.Event()]
-        nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
-        if run.scenario.rivals:
-            await at_rest()
-        nursery.start_soon(_rivals, run, "follower", run.scenario.followers, others[1])
-        with run.scope:
-            token = PART.set("subject")
-            try:
-                with acting("exchange"):
-                    run.outcome = await run.supervise(door(), run.stage.caller, run.stage.gate)
-            finally:
-                PART.reset(token)
-                run.ended_at = trio.current_time()
-        for each in others:
-            await each.wait()
+        with run.stage.threads.playing(nursery):
+            await _exchanges(run, nursery)
+            await run.stage.threads.done()
         nursery.cancel_scope.cancel()
+
+
+async def _exchanges(run: Run, nursery: trio.Nursery) -> None:
+    """The one that is struck, those beside it, and what happens meanwhile."""
+    _happenings(run, nursery)
+    others = [trio.Event(), trio.Event()]
+    nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
+    if run.scenario.rivals:
+        await at_rest()
+    nursery.start_soon(_rivals, run, "follower", run.scenario.followers, others[1])
+    with run.scope:
+        token = PART.set("subject")
+        try:
+            with acting("exchange"):
+                run.outcome = await _supervised(run)
+        finally:
+            PART.reset(token)
+            run.ended_at = trio.current_time()
+    for each in others:
+        await each.wait()
+
+
+async def _supervised(run: Run) -> Outcome:
+    """As the door does it: on a tape, where the scenario has one."""
+    stage, at = run.stage, door(endpoint=run.scenario.endpoint)
+    if not run.scenario.recorded:
+        return await run.supervise(at, stage.caller, stage.gate)
+    tape = run.tape = Tape(TAPE_KEY)
+    outcome = await run.supervise(at, *recorded(at, stage.caller, stage.gate, tape))
+    ended(outcome, tape)
+    return outcome
 
 
 async def _rivals(run: Run, name: str, many: int, over: trio.Event) -> None:
@@ -207,12 +229,10 @@ async def watchdog(hung: list[str]) -> None:
     """Ends a run that does not end by itself, shields included, and says in `hung` where everybody stood."""
     await trio.sleep(HANG_SECONDS)
     own = trio.lowlevel.current_task()
+    tasks = [task for task in all_tasks() if task is not own and PART in task.context]
+    hung += [f"{task.name} at {site_of(task)}" for task in tasks]
     for _ in range(ABANDON_ROUNDS):
-        tasks = [task for task in all_tasks() if task is not own and PART in task.context]
-        if not hung:
-            hung += [f"{task.name} at {site_of(task)}" for task in tasks]
-        for task in tasks:
-            throw(task, Abandoned())
+        abandon(but=own)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
 

@@ -64,8 +64,7 @@ MUTANTS: Final = (
         REBUILDER,
         "                await self._let_go.wait()\n",
         "                await trio.lowlevel.checkpoint()\n                self._let_go = trio.Event()\n                await self._let_go.wait()\n",
-        "rebuilds",
-        # Not found yet: no crowd ends its last rebuild in just the turn between test and wait.
+        "rebuilds-met",
     ),
     _mutant(
         "last-out-does-not-tell",
@@ -328,8 +327,7 @@ MUTANTS: Final = (
         AWAITING,
         "            if self._fresh:\n                scope.cancel()\n",
         "",
-        "judged-slow-caller",
-        # Not found yet: whatever arrives next looks at all answers, so that it shows as a delay only.
+        "judged-in-time",
     ),
     # --- the attempt
     _mutant(

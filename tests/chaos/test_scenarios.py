@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from ops.chaos.cases import Case
 from ops.chaos.command import read_corpus
 from ops.chaos.explore import explore, run_case
-from ops.chaos.run import settled
+from ops.chaos.reading import CHAT, RESPONSES
+from ops.chaos.run import play, settled
 from ops.chaos.scenarios import SCENARIOS
 
 CORPUS = Path(__file__).parent / "corpus.txt"
@@ -24,6 +26,36 @@ def test_a_scenario_comes_to_its_own_end(name: str) -> None:
             assert findings == []
             assert run.outcome is not None
             assert run.outcome.code == SCENARIOS[name].code
+
+
+@pytest.mark.parametrize("name", ["recorded", "recorded-judged"])
+def test_a_recording_adds_no_step(name: str) -> None:
+    """The same points, in the same order, at the same times: no checkpoint is added."""
+    scenario = SCENARIOS[name]
+    runs = [
+        play(Case(name), each, record=True)
+        for each in (scenario, replace(scenario, recorded=False))
+    ]
+    times = [[(at, actor) for at, actor, _ in run.injector.steps] for run in runs]
+    assert times[0] == times[1]
+    assert runs[0].tape is not None
+    assert runs[0].tape.written == len(runs[0].stage.caller.received)
+
+
+def test_scenarios_of_each_kind_are_there() -> None:
+    """Both endpoints, every path, what awaits, what is plugged in, threads, a tape."""
+    every = SCENARIOS.values()
+    assert {each.endpoint for each in every} >= {CHAT, RESPONSES}
+    assert {each.paths for each in every} >= {
+        ("tunnel",),
+        ("tunnel", "normalized"),
+        ("normalized", "tunnel"),
+    }
+    assert any(each.relays for each in every)
+    assert any(each.services for each in every)
+    assert any(each.plugins for each in every)
+    assert any(each.thread_seconds for each in every)
+    assert any(each.recorded for each in every)
 
 
 @pytest.mark.parametrize("case", read_corpus(CORPUS), ids=str)
