@@ -112,13 +112,14 @@ class _Supervisor:
                     send_intake, intake = trio.open_memory_channel[Intake](1)
                     # Ingress knows that the snapshot may be closed before it ends.
                     reading = self._ingress(send_intake, snapshot, leave)
-                    outer.start_soon(reading)
+                    outer.start_soon(self._guarded, reading)
                     try:
                         admitted = await self._admitted(intake, snapshot, place, wire)
                         if isinstance(admitted, Terminal):
                             terminal = admitted
                         else:
-                            outer.start_soon(self._watch(releases.clone(), admitted, leave))
+                            watching = self._watch(releases.clone(), admitted, leave)
+                            outer.start_soon(self._guarded, watching)
                             async with self._rebuilder(admitted) as rebuilder:
                                 admitted.leases = lambda: rebuilder.leases_open
                                 actors = _inner_actors(
@@ -143,6 +144,14 @@ class _Supervisor:
                     await releases.send(terminal or self._early_end())
                 self._written = await written.receive()
             outer.cancel_scope.cancel()
+
+    async def _guarded(self, task: Task) -> None:
+        """One that runs beside the sink and dies ends the work, and not the sink: that still has the terminal to write."""
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - a bug of ours, as above
+            self.crashed(error)
+            self._ending.stop()
 
     async def _admitted(
         self,

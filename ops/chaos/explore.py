@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -91,9 +92,13 @@ def explore(
     plain: bool = False,
     baseline: Sequence[object] | None = None,
     first: bool = False,
+    every: int = 1,
 ) -> Tally:
-    """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel; `plain`: nothing strikes. `first`: stops at the first failure."""
-    search = _Search(name, scenario, schedule, first=first)
+    """All single faults under this schedule, and, with `pairs`, each that is possible behind each cancel; `plain`: nothing strikes.
+
+    `first`: stops at the first failure; `every`: of so many faults at points one is tried.
+    """
+    search = _Search(name, scenario, schedule, first=first, every=every)
     try:
         on_loop(partial(search.all, pairs=pairs, plain=plain, baseline=baseline))
     except _Enough:
@@ -108,11 +113,14 @@ class _Enough(Exception):
 
 
 class _Search:
-    def __init__(self, name: str, scenario: Scenario, schedule: str, *, first: bool) -> None:
+    def __init__(
+        self, name: str, scenario: Scenario, schedule: str, *, first: bool, every: int
+    ) -> None:
         self.tally = Tally()
         self.case = self._case = Case(name, schedule)  # the one that is played
         self._scenario = scenario
         self._failures_max = 1 if first else FAILURES_MAX
+        self._every = every
 
     async def all(self, *, pairs: bool, plain: bool, baseline: Sequence[object] | None) -> None:
         clean = await self._run(self._case, record=True)
@@ -122,7 +130,8 @@ class _Search:
             self._failed(self._case, ["I16 another schedule, another answer"])
         if plain:
             return
-        for fault in planned(clean.injector.points, ports=clean.stage.calls.count):
+        faults = planned(clean.injector.points, ports=clean.stage.calls.count)
+        for fault in sampled(faults, self._case.scenario, self._every):
             case = self._case.with_fault(fault)
             behind = pairs and fault.who in {REQUEST, CALLER}
             run = await self._run(case, record=behind, record_from=fault.at)
@@ -166,6 +175,14 @@ def planned(points: Sequence[Point], *, ports: int) -> Iterator[Fault]:
         yield from struck_at(point, whole=True)
     for at in range(1, ports + 1):
         yield Fault(RAISE, PORT, at)
+
+
+def sampled(faults: Iterable[Fault], name: str, every: int) -> Iterator[Fault]:
+    """One of so many, another one in each scenario; all of those that fail a port's call."""
+    shift = zlib.crc32(name.encode())
+    for number, fault in enumerate(faults, start=shift):
+        if fault.who == PORT or number % every == 0:
+            yield fault
 
 
 def struck_at(point: Point, *, whole: bool) -> Iterator[Fault]:

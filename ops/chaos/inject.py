@@ -6,6 +6,7 @@ An exception in an instrument is logged by trio and takes the instrument away wi
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -34,8 +35,10 @@ __all__ = [
     "Bug",
     "Injector",
     "Point",
+    "Strike",
     "Targets",
     "abandon",
+    "line_of",
     "site_of",
     "sites_of",
 ]
@@ -103,6 +106,12 @@ def sites_of(task: trio.lowlevel.Task) -> tuple[str, ...]:
         for frame, line in task.iter_await_frames()
         if frame.f_code.co_filename.startswith(_OURS)
     )
+
+
+def line_of(sites: Sequence[str]) -> str:
+    """The text of the line at which such a task waits; empty where it waits in no line of the product."""
+    file, _, number = sites[-1].rpartition(":") if sites else ("", "", "0")
+    return linecache.getline(_ROOT + file, int(number))
 
 
 @dataclass(slots=True)

@@ -88,13 +88,10 @@ def _nothing_lost(run: Run) -> Iterator[str]:
     strikes = [each for each in run.injector.strikes if each.hit]
     raised = [each.error for each in strikes if each.error is not None]
     raised += [*run.stage.calls.errors, *run.stage.threads.errors]
-    # A filter's bug is its failure, told with its verdict; behind a cancel nobody asks for one any more.
-    cancelled = any(each.fault.who in {REQUEST, CALLER} for each in strikes)
-    dropped = [each.error for each in strikes if each.actor == "filter" and cancelled]
     told = [leaf for _, error in run.stage.crashes for leaf in _leaves(error)]
     told += _leaves(run.escaped) if run.escaped is not None else []
     for error in raised:
-        if error not in told and error not in dropped:
+        if error not in told:
             yield f"I11 lost: {error}"
     for leaf in told:
         if isinstance(leaf, Bug) and leaf in raised:

@@ -7,15 +7,18 @@ from typing import Final
 
 from gate.observe import OutcomeKind
 from ops.chaos.cases import CALLER, DRAIN, REQUEST
+from ops.chaos.inject import Strike, line_of
 from ops.chaos.reading import Read, read_body, read_events
 from ops.chaos.run import Run
 from ops.chaos.wire import ALIAS
 
 __all__ = ["outcome_told", "wire"]
 
-OUTER: Final = frozenset({"sink", "ingress", "watch", "exchange", ""})
-"""Whose death takes the sink along: the tasks of the outer nursery, and the one that holds it."""
-SUDDEN: Final = frozenset({"caller.receive", "caller.start", "caller.write", "caller.end"})
+OUTER: Final = frozenset({"sink", "ingress", "watch", "exchange"})
+"""Where a cancel strikes the nursery that the sink runs in."""
+FOR_THE_SINK: Final = ("releases.send(", "written.receive(")
+"""Where the exchange's own task waits for the sink and for nothing else. No line of ours runs in such a step, so no bug of ours ends it there."""
+SUDDEN: Final = frozenset({"caller.start", "caller.write", "caller.end"})
 
 
 def wire(run: Run) -> Iterator[str]:
@@ -137,11 +140,19 @@ def cut_off(run: Run) -> bool:
     if run.stage.caller.left_at is not None or SUDDEN & set(run.stage.calls.failed):
         return True
     return any(
-        each.hit
-        and each.fault.who not in {CALLER, DRAIN}
-        and (each.fault.who == REQUEST or each.actor in OUTER)
+        each.hit and each.fault.who not in {CALLER, DRAIN} and _holds_the_sink(each)
         for each in run.injector.strikes
     )
+
+
+def _holds_the_sink(strike: Strike) -> bool:
+    """Whether the sink goes with whoever was struck."""
+    if strike.error is None:
+        return strike.fault.who == REQUEST or strike.actor in OUTER
+    waits = strike.actor == "exchange" and any(
+        each in line_of(strike.sites) for each in FOR_THE_SINK
+    )
+    return strike.actor == "sink" or waits
 
 
 def outcome_told(run: Run) -> Iterator[str]:

@@ -27,15 +27,19 @@ UNITS_PER_CHILD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played)."""
+    """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played).
+
+    `every`: of so many faults at points one is tried, in each scenario another one; of those of ports, all.
+    """
 
     schedules: tuple[str, ...]
     pairs: frozenset[str] = frozenset()
     rows: frozenset[str] = frozenset()
+    every: int = 1
 
 
 LEVELS: Final[Mapping[str, Level]] = {
-    "quick": Level((FIFO,)),
+    "quick": Level((FIFO,), every=2),
     "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO})),
     "deep": Level(
         tuple(schedule_names(30)), frozenset(schedule_names(6)), frozenset(schedule_names(6))
@@ -52,6 +56,7 @@ class Unit:
     pairs: bool
     plain: bool
     first: bool = False
+    every: int = 1
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list
             pairs=schedule in level.pairs and name not in rows,
             plain=name in rows and schedule not in level.rows,
             first=first,
+            every=level.every,
         )
         for schedule in level.schedules
         for name in names
@@ -164,6 +170,7 @@ def _scenario(unit: Unit) -> Tally:
         plain=unit.plain,
         baseline=baseline,
         first=unit.first,
+        every=unit.every,
     )
     tally.failures = [shrunk(each, scenario) for each in tally.failures[:3]] + tally.failures[3:]
     return tally

@@ -248,6 +248,27 @@ MUTANTS: Final = (
         "        except* BaseException as group:  # noqa: BLE001\n            supervisor.crashed(group)\n",
         "healthy",
     ),
+    _mutant(
+        "ingress-takes-the-sink-along",
+        EXCHANGE,
+        "outer.start_soon(self._guarded, reading)",
+        "outer.start_soon(reading)",
+        "healthy",
+    ),
+    _mutant(
+        "watch-takes-the-sink-along",
+        EXCHANGE,
+        "outer.start_soon(self._guarded, watching)",
+        "outer.start_soon(watching)",
+        "healthy",
+    ),
+    _mutant(
+        "a-death-beside-the-sink-ends-nothing",
+        EXCHANGE,
+        "            self.crashed(error)\n            self._ending.stop()\n",
+        "            self.crashed(error)\n",
+        "healthy",
+    ),
     # --- the evaluator
     _mutant(
         "tail-not-given-back",
@@ -307,6 +328,20 @@ MUTANTS: Final = (
         "                awaited.fail(error.public_code)\n",
         "                awaited.answer(question, Passed(question.end))\n",
         "judged",
+    ),
+    _mutant(
+        "filters-bug-is-not-told",
+        AWAITING,
+        "                self._crashed(error)",
+        "                pass",
+        "judged",
+    ),
+    _mutant(
+        "thread-is-waited-for",
+        AWAITING,
+        "abandon_on_cancel=True",
+        "abandon_on_cancel=False",
+        "threads-late",
     ),
     _mutant(
         "filter-deadline-ignored",
@@ -450,11 +485,47 @@ MUTANTS: Final = (
         "slow-caller",
     ),
     _mutant(
+        "cut-relay-ends-well",
+        SINK,
+        "await (self._break_off() if body is None else self._end(body))",
+        'await self._end(body or b"")',
+        "relayed-cut",
+    ),
+    _mutant(
+        "broken-off-before-it-is-over",
+        SINK,
+        "        self._ending.over = True\n        self._caller.abort()\n",
+        "        self._caller.abort()\n        await trio.lowlevel.checkpoint()\n",
+        "relayed-cut",
+    ),
+    _mutant(
         "following-item-is-dropped",
         SINK,
         "        if following is not None:\n            await self._other(following)\n",
         "",
         "slow-caller",
+    ),
+    # --- tunnels, and what takes exchanges down
+    _mutant(
+        "tunnel-error-goes-on",
+        "gate/framing_tunnel.py",
+        "    comments = False\n",
+        "    comments = True\n",
+        "tunnel-stalled",
+    ),
+    _mutant(
+        "tape-holds-the-provider-open",
+        "actors/recording.py",
+        "            return await self._opening.__aexit__(kind, error, trace)",
+        "            return await self._opening.__aexit__(kind, error, trace) if error is None else None",
+        "recorded",
+    ),
+    _mutant(
+        "tape-keeps-the-slot",
+        "actors/recording_process.py",
+        "                name = await held.enter_async_context(self._inner.slot(names, place))\n",
+        "                name = await self._inner.slot(names, place).__aenter__()\n",
+        "recorded",
     ),
     # --- ingress
     _mutant(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from gate.config import PluginConfig, Table
+from gate.events import Frame
+from gate.filters.contract import Verdict
 from ops.chaos.cases import Case
 from ops.chaos.command import read_corpus
-from ops.chaos.explore import explore, run_case
+from ops.chaos.explore import explore, planned, run_case
 from ops.chaos.reading import CHAT, RESPONSES
 from ops.chaos.run import play, settled
 from ops.chaos.scenarios import SCENARIOS
+from ops.chaos.scenarios_filters import Banned
 
 CORPUS = Path(__file__).parent / "corpus.txt"
 
@@ -74,3 +80,33 @@ def test_a_scenario_that_is_struck_anywhere_keeps_what_it_promises(name: str) ->
     assert [(str(each.case), each.findings) for each in tally.failures] == []
     assert tally.points > 200
     assert tally.inert == 0
+
+
+class Broken(Banned):
+    """Has a bug, of which the test knows."""
+
+    raised: ClassVar[list[Exception]] = []
+
+    def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
+        self.raised.append(ValueError("a bug of the plug-in"))
+        raise self.raised[-1]
+
+
+@pytest.mark.slow
+def test_a_filters_bug_is_told_wherever_its_exchange_ends() -> None:
+    """Struck at every point: once it was raised, somebody hears of it."""
+    options = PluginConfig(kind="broken", options=Table(), gating=False)
+    scenario = replace(
+        SCENARIOS["at-once"],
+        filters=("empty", "broken"),
+        plugins={"broken": Broken},
+        tables={"broken": options},
+    )
+    with settled():
+        plain = Case("broken")
+        run = play(plain, scenario, record=True)
+        for fault in planned(run.injector.points, ports=run.stage.calls.count):
+            Broken.raised.clear()
+            run = play(plain.with_fault(fault), scenario)
+            told = [error for _, error in run.stage.crashes]
+            assert [each for each in Broken.raised if each not in told] == [], fault
