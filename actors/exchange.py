@@ -95,7 +95,8 @@ class _Supervisor:
         self._pool: Pool | None = None
         self._admitted_as: Exchange | None = None
         self._terminal_sent = False
-        self._silent: BaseException | None = None  # an end that nobody has explained yet
+        self._silent: BaseException | None = None  # an end that says nothing by itself ...
+        self._explained = False  # ... and need not, where a bug was told
 
     async def run(self, place: Place, wire: Reservation) -> None:
         """The nesting of the module's docstring: every task of the exchange is started here."""
@@ -285,15 +286,16 @@ class _Supervisor:
         return self._admitted_as.attempts if self._admitted_as else 0
 
     def crashed(self, error: BaseException) -> None:
-        """A bug of ours, which explains whatever ended with it."""
-        self._silent = None
+        """A bug of ours, which explains whatever ends with it."""
+        self._explained = True
         self._gateway.crashed(self._door.exchange, error)
 
     def tell(self, seconds: float) -> None:
         """The observation of the end; also where the exchange is cancelled from outside."""
         outcome = self.outcome()
-        if self._silent is not None and outcome.code == "internal_error":
-            self.crashed(self._silent)
+        silent = None if self._explained else self._silent
+        if silent is not None and outcome.code == "internal_error":
+            self.crashed(silent)
         self._gateway.probe(
             Observation(
                 What.EXCHANGE_ENDED,

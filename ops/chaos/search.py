@@ -39,7 +39,7 @@ class Level:
 
 
 LEVELS: Final[Mapping[str, Level]] = {
-    "quick": Level((FIFO,), every=2),
+    "quick": Level((FIFO,), every=3),
     "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO})),
     "deep": Level(
         tuple(schedule_names(30)), frozenset(schedule_names(6)), frozenset(schedule_names(6))
