@@ -187,6 +187,22 @@ def _told_once(run: Run) -> Iterator[str]:
         yield f"I17 {attempts} attempts, {run.scenario.route.recovery.attempts_max} at most"
 
 
+def _keys(run: Run) -> Iterator[str]:
+    """An idempotency key is its plan's: it names the exchange, and goes out once. A provider that honours it would answer a second one with the first one's answer."""
+    sent = [
+        (each.exchange, value.decode())
+        for provider in run.stage.providers
+        for each in provider.asked
+        for name, value in each.request.headers
+        if name == b"idempotency-key"
+    ]
+    for exchange, key in sent:
+        if key.rpartition(".")[0] != exchange:
+            yield f"I17 the key {key} in the exchange {exchange}"
+    keys = [key for _, key in sent]
+    yield from (f"I17 the key {key} went out twice" for key in set(keys) if keys.count(key) > 1)
+
+
 def _told_of(run: Run, what: What) -> list[tuple[str, int, str]]:
     return sorted(
         (each.exchange, each.attempt, each.provider)
@@ -231,6 +247,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _over_in_time,
     _left_in_time,
     _told_once,
+    _keys,
     wire,
     outcome_told,
     _taped,
