@@ -106,10 +106,10 @@ replay: $(READY)  ## replay the captured traces: the same bytes and decisions
 bench: $(READY)  ## what the gateway costs beside a direct connection and two byte copiers
 	$(BIN)/tidegate bench
 
-chaos-quick: $(READY)  ## every single fault at every step of every scenario, under one schedule
+chaos-quick: $(READY)  ## a third of all single faults at the steps of every scenario, under one schedule
 	$(BIN)/tidegate chaos --corpus tests/chaos/corpus.txt
 
-chaos: $(READY)  ## the same under more schedules, and behind each cancel one more fault
+chaos: $(READY)  ## all of them under three schedules, and behind each cancel one more fault
 	$(BIN)/tidegate chaos --search full --corpus tests/chaos/corpus.txt
 
 chaos-deep: $(READY)  ## thirty-two schedules, and pairs under eight
@@ -129,4 +129,4 @@ corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand ra
 audit: $(READY)  ## known vulnerabilities in what is installed
 	$(BIN)/pip-audit --skip-editable
 
-ci: check  ## what has to pass before a change lands
+ci: check chaos-quick  ## what has to pass before a change lands

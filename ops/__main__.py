@@ -295,7 +295,10 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
         list[str] | None, typer.Option("--raise", help="WHO:K: an exception, or a port's failure.")
     ] = None,
     search: Annotated[
-        str, typer.Option(help="quick: single faults, one schedule; full; deep.")
+        str,
+        typer.Option(
+            help="quick: a third of all single faults, one schedule; full: all, three schedules, and pairs; deep. With --schedule all single faults, under that one."
+        ),
     ] = "quick",
     jobs: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
     corpus: Annotated[

@@ -34,6 +34,18 @@ def test_a_search_is_a_table_with_its_figures(
     assert "await sites" in said
 
 
+@pytest.mark.slow
+def test_under_a_schedule_that_is_named_nothing_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The quick search tries a third."""
+    points = []
+    for schedule in (None, "fifo"):
+        assert run_chaos(["left-early"], schedule=schedule, jobs=1) == 0
+        points.append(int(capsys.readouterr().out.partition(" points (")[0].split()[-1]))
+    assert points[0] < points[1] < 4 * points[0]
+
+
 @pytest.mark.parametrize(
     ("scenarios", "options", "reason"),
     [

@@ -1,4 +1,4 @@
-"""Each scenario, and each row of the fault catalogue, comes to its end when nothing strikes; a few are struck everywhere here, all of them by `make chaos-quick`."""
+"""Each scenario, and each row of the fault catalogue, comes to its end when nothing strikes; a few are struck everywhere here, all of them by `make chaos`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_was_found_once_is_not_found_again(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["healthy", "json", "drained", "left", "exhausted"])
+@pytest.mark.parametrize("name", ["healthy", "responses-json", "tunnel-cut", "relayed"])
 def test_a_scenario_that_is_struck_anywhere_keeps_what_it_promises(name: str) -> None:
     """Every single fault under the plain schedule."""
     with settled():
