@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["CHAT", "RESPONSES", "Read", "read_body", "read_events"]
+__all__ = ["CHAT", "RESPONSES", "Read", "read_body", "read_events", "read_object", "read_stream"]
 
 END: Final = "[DONE]"
 CHAT: Final = "/v1/chat/completions"
@@ -41,7 +41,7 @@ class Read:
 
 def read_events(endpoint: str, body: bytes) -> Read:
     """An event stream of this endpoint."""
-    return _read_responses(body) if endpoint == RESPONSES else _read_chunks(body)
+    return _read_responses(body) if endpoint == RESPONSES else read_stream(body)
 
 
 def read_body(endpoint: str, body: bytes) -> Read:
@@ -56,7 +56,7 @@ def read_body(endpoint: str, body: bytes) -> Read:
     return _completion(value) if endpoint == CHAT else Read(text=body.decode("latin-1"), done=True)
 
 
-def _read_chunks(body: bytes) -> Read:
+def read_stream(body: bytes) -> Read:
     """An event stream of chat chunks."""
     *events, rest = body.split(b"\n\n")
     read = Read(torn=bool(rest))
@@ -83,6 +83,11 @@ def _take(read: Read, payload: str) -> None:
     for choice in value.get("choices") or ():
         if choice["index"] == 0:
             _add(read, choice.get("delta") or {}, choice.get("finish_reason"))
+
+
+def read_object(body: bytes) -> Read:
+    """One JSON object of chat: a completion, or an error."""
+    return read_body(CHAT, body)
 
 
 def _completion(value: dict[str, Any]) -> Read:
