@@ -119,7 +119,7 @@ chaos-mutants: $(READY)  ## faults planted in copies of the program: each has to
 	$(BIN)/python -m tests.chaos.mutate
 
 chaos-coverage: $(READY)  ## which await sites of the actors are hit by a cancel, and by a raise
-	$(BIN)/tidegate chaos --sites
+	$(BIN)/tidegate chaos --schedule fifo --sites
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults
 	$(BIN)/pytest tests/e2e/test_corpus.py tests/e2e/test_recovery_cuts.py \
