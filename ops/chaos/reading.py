@@ -106,8 +106,11 @@ def _read_responses(body: bytes) -> Read:
             read.wrong.append(f"behind the end: {event[:60]!r}")
         if event.startswith(b":"):
             continue
-        name, _, data = event.partition(b"\n")
+        name, _, data = event.rpartition(b"\n")
         value = json.loads(data.removeprefix(b"data: "))
+        if not name and "error" in value:
+            read.error = value["error"]["code"]  # told by whoever relays the events
+            continue
         if name != b"event: " + value["type"].encode() or value["sequence_number"] != number:
             read.wrong.append(f"no event {number}: {event[:60]!r}")
         number += 1

@@ -50,6 +50,10 @@ def test_a_response_is_put_together_and_held_against_its_end() -> None:
     assert (call.calls, call.wrong) == ({0: ("f", '{"a": 1}')}, [])
     failed = read_events(RESPONSES, b"".join(writes(wire_responses.failed())))
     assert (failed.error, failed.terminals) == ("engine_failed", 1)
+    relayed = read_events(
+        RESPONSES, body[: body.index(b"event: response.completed")] + error_event()
+    )
+    assert (relayed.text, relayed.error, relayed.done) == ("Hello", "engine_failed", False)
     (whole,) = writes(wire_responses.whole("Hello"))
     assert read_body(RESPONSES, whole).text == "Hello"
 
