@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,12 +85,13 @@ class Point:
 
 @dataclass(slots=True)
 class Targets:
-    """What a fault may hit beside a task: the exchange's scope, and what its caller and a drain do. `turns`: how often the caller's side was used so far."""
+    """What a fault may hit beside a task: the exchange's scope, what its caller and a drain do, and `others`: what else there is in a ring, by who does it. `turns`: how often the caller's side was used so far."""
 
     scope: trio.CancelScope
     leave: Callable[[], None]
     drain: Callable[[], None]
     turns: Callable[[], int] = itertools.count().__next__
+    others: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
 
 def site_of(task: trio.lowlevel.Task) -> str:
@@ -208,6 +209,8 @@ class Injector(trio.abc.Instrument):
                 self.targets.leave()
             case who if who == DRAIN:
                 self.targets.drain()
+            case who if who in self.targets.others:
+                self.targets.others[who]()
             case _:
                 self._strike_task(fault, strike, task)
 

@@ -30,7 +30,7 @@ from ops.chaos.scenario import Scenario
 from ops.chaos.sched import all_tasks, deterministic
 from ops.chaos.world import Stage, door, rival_caller, staged
 
-__all__ = ["Run", "play", "play_here", "removed", "settled", "watchdog"]
+__all__ = ["Run", "play", "play_here", "removed", "settled", "warnings_kept", "watchdog"]
 
 HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longer
 HEAD_START_SECONDS: Final = (
@@ -111,7 +111,7 @@ async def play_here(
     run = _prepared(case, scenario, record=record, record_from=record_from)
     run.supervise = supervise
     await afresh()
-    with deterministic(case.schedule), _warnings_kept(run.warned):
+    with deterministic(case.schedule), warnings_kept(run.warned):
         tasks = trio.lowlevel.current_statistics().tasks_living
         trio.lowlevel.add_instrument(run.injector)
         try:
@@ -237,7 +237,7 @@ async def watchdog(hung: list[str]) -> None:
 
 
 @contextmanager
-def _warnings_kept(kept: list[str]) -> Iterator[None]:
+def warnings_kept(kept: list[str]) -> Iterator[None]:
     """Un-awaited coroutines and resources that were not closed are said as warnings, or to a hook."""
     show, hook = warnings.showwarning, sys.unraisablehook
     warnings.showwarning = lambda message, *_, **__: kept.append(str(message))
