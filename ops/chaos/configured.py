@@ -45,11 +45,12 @@ def configured(
                 name=name,
                 base_url=url,
                 prefill=scenario.prefill,
-                capabilities=("tools", "json_schema"),
+                path=scenario.paths[at] if scenario.paths else "normalized",
+                capabilities=("tools", "json_schema", "responses"),
                 concurrency_max=scenario.concurrency,
                 breaker=BreakerConfig(failures=1000),
             )
-            for name, url in zip(names, providers, strict=True)
+            for at, (name, url) in enumerate(zip(names, providers, strict=True))
         ),
         models=(
             ModelConfig(

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from ops.chaos.ports import prefix_of
 from ops.chaos.scenario import Scenario, Service
 from ops.chaos.wire import Answer, json_body, request
 from ops.provider_connection import RecordedRequest
@@ -58,7 +59,7 @@ class PlayedTarget:
         answer = _FINE if exchange == AFTER else self._next(exchange, self._refusals(exchange))
         self.asked.append(exchange)
         assert answer is not None, "asked where nobody listens"
-        script = answer if isinstance(answer, Attempt) else answer(_prefix(asked.body))
+        script = answer if isinstance(answer, Attempt) else answer(prefix_of(asked.body))
         return script.play_list()
 
     def _refusals(self, exchange: str) -> int:
@@ -69,18 +70,13 @@ class PlayedTarget:
         return self._script[min(before, len(self._script) - 1)]
 
 
-def _prefix(body: bytes) -> str:
-    """The answer text that the request asks to go on with."""
-    last = json.loads(body)["messages"][-1]
-    return str(last["content"]) if last["role"] == "assistant" else ""
-
-
 class PlayedService:
-    """A filter that takes its time for each question and denies text. `passed`: per attempt, the answer text that it let through."""
+    """A filter that takes its time for each question and denies text. `passed`: per attempt, the answer text that it let through; `decides`: nothing else is released."""
 
     def __init__(self, service: Service) -> None:
         self.over = False
         self.passed: dict[int, str] = {}
+        self.decides = service.table.gating and service.table.failure == "closed"
         self._service = service
         self._last: dict[int, bytes] = {}  # a question that was sent again counts once
 

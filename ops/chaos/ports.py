@@ -28,7 +28,7 @@ from ops.chaos.wire import Answer
 from ops.provider_script import Attempt, Ending, Head, Repeat, Sleep, Write
 from transport.decoding import DecodedResponse, coding_of, decoder_for
 
-__all__ = ["Asked", "Calls", "PlayedCaller", "PlayedFilters", "PlayedProvider"]
+__all__ = ["Asked", "Calls", "PlayedCaller", "PlayedFilters", "PlayedProvider", "prefix_of"]
 
 FOREVER: Final = float("inf")
 TOO_SLOW: Final = (
@@ -91,7 +91,7 @@ class PlayedProvider:
         body = b"".join(bytes(piece) for piece in request.body)
         assert len(body) == request.content_length, "a body of another length than was said"
         exchange = dict(request.headers)[b"x-request-id"].decode()
-        asked = Asked(exchange, _prefix(body), trio.current_time(), request)
+        asked = Asked(exchange, prefix_of(body), trio.current_time(), request)
         mine = [each for each in self.asked if each.exchange == exchange]
         answer = self._script[min(len(mine), len(self._script) - 1)]
         self.asked.append(asked)
@@ -111,7 +111,7 @@ class PlayedProvider:
             asked.closed_at = trio.current_time()
 
 
-def _prefix(body: bytes) -> str:
+def prefix_of(body: bytes) -> str:
     """The answer text that the request asks to go on with."""
     asked: dict[str, Any] = json.loads(body)
     if "messages" in asked:

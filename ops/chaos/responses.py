@@ -8,12 +8,11 @@ from typing import Final
 
 import h11
 
-from ops.chaos.reading import Read, read_object, read_stream
+from ops.chaos.reading import CHAT, Read, read_body, read_events
 
-__all__ = ["CHAT", "Response", "request_bytes"]
+__all__ = ["Response", "request_bytes"]
 
 SHOWN_BYTES: Final = 2_000
-CHAT: Final = "/v1/chat/completions"
 
 
 def request_bytes(length: int, *fields: str, path: str = CHAT) -> bytes:
@@ -49,9 +48,10 @@ class Response:
         """It says that its connection ends with it."""
         return self.headers.get("connection", "").lower() == "close"
 
-    def read(self) -> Read:
-        """The answer in it, as far as it came."""
-        return read_stream(bytes(self.body)) if self.streamed else read_object(bytes(self.body))
+    def read(self, endpoint: str = CHAT) -> Read:
+        """The answer in it, as far as it came, as this endpoint has it. Raises ValueError, KeyError and the like for what is none."""
+        body = bytes(self.body)
+        return read_events(endpoint, body) if self.streamed else read_body(endpoint, body)
 
     def told(self) -> Iterator[str]:
         """For a person to read."""

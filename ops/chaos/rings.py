@@ -32,7 +32,19 @@ __all__ = [
 
 MEMORY: Final = 2
 SOCKETS: Final = 3
-CORE: Final = ("healthy", "json", "exact", "continued", "judged", "slow-caller", "left", "queued")
+CORE: Final = (
+    "healthy",
+    "json",
+    "exact",
+    "continued",
+    "judged",
+    "slow-caller",
+    "left",
+    "queued",
+    "responses",
+    "tunnel",
+    "relayed",
+)
 """Struck at every point: each framing's, each directive's and each way in which a caller makes the program wait."""
 
 
@@ -67,8 +79,14 @@ class Portion:
 
 
 def names_of(ring: int) -> Sequence[str]:
-    """The scenarios that there are in a ring above the first."""
-    return [*SCENARIOS] if ring == MEMORY else [*SOCKETED]
+    """The scenarios that there are in a ring above the first: in memory those of ring 1, but for threads, plug-ins and recordings."""
+    if ring == SOCKETS:
+        return [*SOCKETED]
+    return [
+        name
+        for name, each in SCENARIOS.items()
+        if not (each.plugins or each.recorded or each.thread_seconds)
+    ]
 
 
 def portions(level: str, ring: int, names: Sequence[str], schedule: str | None) -> list[Portion]:
@@ -85,7 +103,7 @@ def portions(level: str, ring: int, names: Sequence[str], schedule: str | None) 
 
 def _in_memory(share: Share, schedules: Sequence[str], names: Sequence[str]) -> Iterator[Portion]:
     for schedule in schedules:
-        for name in names or SCENARIOS:
+        for name in names or names_of(MEMORY):
             every = 1 if names else share.core if name in CORE else share.every
             if every:
                 yield Portion(MEMORY, name, schedule, every)

@@ -311,7 +311,8 @@ class Caller:
         parts = self.case.scenario.asking.parts
         for number in range(self.case.pipelined):
             name = self.exchange if not number else f"{self.exchange}-{number}"
-            head = request_bytes(sum(map(len, parts)), f"x-request-id: {name}")
+            path = self.case.scenario.endpoint
+            head = request_bytes(sum(map(len, parts)), f"x-request-id: {name}", path=path)
             await stream.send_all(head + parts[0])
             for part in parts[1:]:
                 await trio.sleep(self.case.scenario.asking.gap)

@@ -28,6 +28,7 @@ from ops.chaos.hosts import Host
 from ops.chaos.inject import PART
 from ops.chaos.pipes import End, connected
 from ops.chaos.ports import Calls
+from ops.chaos.reading import CHAT
 from ops.chaos.responses import Response, request_bytes
 from ops.chaos.scenario import Asking
 from ops.provider_connection import Connection, Stats
@@ -182,6 +183,7 @@ class Client:
     asking: Asking
     write_seconds: float
     end: End
+    endpoint: str = CHAT
     response: Response = field(default_factory=Response)
     left_at: float | None = None
     over_at: float | None = None
@@ -230,7 +232,8 @@ class Client:
 
     async def _write(self, exchange: str) -> None:
         parts = self.asking.parts
-        await self.end.send_all(request_bytes(sum(map(len, parts)), f"x-request-id: {exchange}"))
+        name = f"x-request-id: {exchange}"
+        await self.end.send_all(request_bytes(sum(map(len, parts)), name, path=self.endpoint))
         for part in parts:
             await trio.sleep(self.asking.gap)
             await self.end.send_all(part)

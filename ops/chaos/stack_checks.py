@@ -157,7 +157,7 @@ def _told_once(run: Run) -> Iterator[str]:
 
 
 def _wire(run: Run) -> Iterator[str]:
-    passed = [list(each.passed.values()) for each in run.services.values()]
+    passed = [list(each.passed.values()) for each in run.services.values() if each.decides]
     yield from answer_findings(
         run.scenario, run.caller.response, cut_off=_cut_off(run), passed=passed
     )

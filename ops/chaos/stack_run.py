@@ -22,6 +22,7 @@ from ops.chaos.hosts import AFTER, FINE_REQUEST, SUBJECT, PlayedService, PlayedT
 from ops.chaos.inject import Injector, Targets
 from ops.chaos.pipes import connected
 from ops.chaos.ports import Calls
+from ops.chaos.reading import CHAT
 from ops.chaos.run import warnings_kept, watchdog
 from ops.chaos.scenario import Asking, Scenario
 from ops.chaos.sched import deterministic
@@ -205,6 +206,7 @@ async def _exchange(run: Run, gateway: Gateway, server: Server, nursery: trio.Nu
         await trio.testing.wait_all_tasks_blocked()
     nursery.start_soon(_rivals, run, server, "follower", scenario.followers, over[1])
     caller = _client(run, server, nursery, scenario.asking, part=PART_STRUCK, scope=run.scope)
+    caller.endpoint = scenario.endpoint
     run.clients.append(caller)
     run.injector.targets = Targets(
         run.scope,
@@ -260,7 +262,7 @@ async def _once_more(run: Run, server: Server, nursery: trio.Nursery) -> None:
     """One more request: on the same connection where it goes on, else on a new one."""
     client = run.caller
     if client.goes_on:
-        client = replace(client, asking=_FINE_ASKING)
+        client = replace(client, asking=_FINE_ASKING, endpoint=CHAT)
     else:
         client = _client(run, server, nursery, _FINE_ASKING, part="after")
     run.after = client

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ops.chaos.cases import CANCEL, PORT, RAISE, Case, Fault, parse_case
+from ops.chaos.rings import names_of
 from ops.chaos.run import settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.stack_checks import broken
@@ -25,6 +26,7 @@ LINES = (
 )
 PROGRAM = """
 from ops.chaos.cases import parse_case
+from ops.chaos.rings import names_of
 from ops.chaos.run import settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.stack_run import play
@@ -66,7 +68,7 @@ def test_the_same_case_is_the_same_run_in_another_process() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", names_of(2))
 def test_a_scenario_that_nothing_strikes_breaks_nothing(name: str) -> None:
     """Under either plain schedule."""
     for schedule in ("fifo", "reverse"):
