@@ -69,6 +69,7 @@ class Desk:
         self.name = name
         self._filters = filters
         self._exchange = exchange.refs.exchange
+        self._crashed = exchange.crashed
         self._answers = answers
         self._awaited: Awaited | None = None
         self._filter: AwaitingFilter | None = None
@@ -122,7 +123,9 @@ class Desk:
             except FilterUnavailable as error:
                 awaited.fail(error.public_code)
             except Exception as error:  # noqa: BLE001 - a bug of the filter is its failure, and has a policy
-                awaited.fail(FAILED, error)
+                awaited.fail(FAILED)
+                # At once: of an exchange that is over nobody asks for a verdict.
+                self._crashed(error)
             else:
                 awaited.answer(question, verdict)
         if clock.cancelled_caught:

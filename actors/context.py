@@ -16,6 +16,7 @@ from gate.continuable import Continuable
 from gate.endpoints import ENDPOINTS
 from gate.events import Start
 from gate.explain import Explanation
+from gate.failure import FailureKind
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
 from gate.ingress import CHAT_PATH, IngressSnapshot
@@ -25,7 +26,7 @@ from gate.refs import Refs
 from gate.retry_budget import RetryBudget
 from gate.schema_cache import SchemaCache
 
-__all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Pool", "Target"]
+__all__ = ["Door", "Ending", "Exchange", "Gateway", "OpenExchanges", "Ordered", "Pool", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,15 @@ class Ending:
         self.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """What is told of an attempt with its end: its number, the directive that it carries out, and the code of the failure before it."""
+
+    attempt: int = 0
+    directive: str = ""
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Exchange:
     """The constants of one exchange, once its request was read."""
@@ -206,6 +216,7 @@ class Exchange:
     attempts: int = 0  # made so far; one that found no place at a provider was none
     path: PathKind = "normalized"  # of the attempt that was admitted last
     asked: str = ""  # the provider of the attempt that is open
+    order: Ordered = Ordered()  # the attempt that was ordered last
     evidence: Reservation | None = None  # what the evaluator holds
     leases: Callable[[], int] = lambda: 0
     measures: Measures = field(init=False)
@@ -232,6 +243,26 @@ class Exchange:
         """After it no attempt starts, and one without progress is ended."""
         seconds = self.pool.route.clocks.total_seconds
         return self.ready_at + seconds if seconds else float("inf")
+
+    def ended(self, code: str, provider: str) -> None:
+        """Tells that the attempt that was ordered last is over; one that found no place had no provider."""
+        order, self.asked = self.order, ""
+        self.note(
+            What.ATTEMPT_ENDED,
+            attempt=order.attempt,
+            code=code,
+            provider=provider,
+            directive=order.directive,
+            reason=order.reason,
+        )
+
+    def cut_off(self) -> None:
+        """The actors have ended, and whoever was told that an attempt began is told that it is over.
+
+        Only now: a runner that has its place takes one more step though the exchange was cancelled, and in that it begins.
+        """
+        if self.asked:
+            self.ended(FailureKind.ABORTED.value, self.asked)
 
     def note(
         self,

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from actors.attempt import AttemptOrder
-from actors.context import Exchange
+from actors.context import Exchange, Ordered
 from actors.endpoint import terminal_of
 from actors.evaluator import Reports
 from actors.probe import acting
@@ -21,7 +21,7 @@ from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
 from gate.events import Complete, Ended, Resume, Success, Violation, Wire
-from gate.failure import Failure, FailureKind
+from gate.failure import Failure
 from gate.framing_tunnel import tunnelled
 from gate.observe import What
 from gate.patches import Appended
@@ -62,13 +62,9 @@ async def run(
                 order = await recovery.order(decision)
                 if order is None:
                     continue
-                reported: Ended | None = None
-                try:
-                    await orders.send(order)
-                    ended, notes = await _end_of(order, reports)
-                    reported = ended
-                finally:
-                    recovery.tell(decision, order.n, reported)
+                await orders.send(order)
+                ended, notes = await _end_of(order, reports)
+                recovery.tell(ended)
             if isinstance(ended.how, Complete):
                 assert ended.facts is not None, "a complete attempt has facts"
                 told = exchange.told(head=True)
@@ -116,22 +112,12 @@ class _Recovery:
         )
         return decide(self.history, situation)
 
-    def tell(self, decision: Next, n: int, ended: Ended | None) -> None:
-        """Attempt `n` of this decision is over; None: it was cut off with the exchange, which is no news of one that had found no place yet."""
-        exchange, code = self._exchange, FailureKind.ABORTED.value
-        name, exchange.asked = exchange.asked, ""
-        if ended is not None:
-            code = ended.how.code if isinstance(ended.how, Failure) else "complete"
-            name = exchange.targets[ended.target].provider_name if ended.target >= 0 else ""
-        elif not name:
-            return
-        exchange.note(
-            What.ATTEMPT_ENDED,
-            attempt=n,
-            code=code,
-            provider=name,
-            directive=decision.directive.value,
-            reason=self.history[-1].failure.code if self.history else "",
+    def tell(self, ended: Ended) -> None:
+        """The attempt that was ordered last is over."""
+        exchange, how = self._exchange, ended.how
+        code = how.code if isinstance(how, Failure) else "complete"
+        exchange.ended(
+            code, exchange.targets[ended.target].provider_name if ended.target >= 0 else ""
         )
 
     def failed(
@@ -172,15 +158,12 @@ class _Recovery:
             self._barred.add(decision.directive)
             return None
         continues = decision.directive is DirectiveKind.CONTINUATION
-        scope = trio.CancelScope()
+        n, scope = refs.attempt(), trio.CancelScope()
+        why = self.history[-1].failure.code if self.history else ""
+        exchange.order = Ordered(n, decision.directive.value, why)
+        key = draft.idempotency_key
         return AttemptOrder(
-            refs.attempt(),
-            draft.request_ref,
-            plan.targets,
-            scope,
-            decision.last,
-            continues,
-            draft.idempotency_key,
+            n, draft.request_ref, plan.targets, scope, decision.last, continues, key
         )
 
     def _directive(self, decision: Next) -> Directive:

@@ -6,7 +6,8 @@ receiving, discards what comes of that attempt, and still reports its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -62,15 +63,16 @@ async def run(
         answers = Answers()
         desks = [Desk(name, filters, exchange, answers) for name, filters in awaiting.items()]
         evaluator = _Evaluator(wire, reports, exchange, judge, held, desks=desks)
-        if not desks:
-            await _evaluate(evidence, evaluator, judge, None)
-            return
-        async with trio.open_nursery() as nursery:
-            for desk in desks:
-                nursery.start_soon(desk.run)
-            await _evaluate(evidence, evaluator, judge, answers)
-            await evaluator.linger(answers)
-            nursery.cancel_scope.cancel()
+        with evaluator.told():
+            if not desks:
+                await _evaluate(evidence, evaluator, judge, None)
+                return
+            async with trio.open_nursery() as nursery:
+                for desk in desks:
+                    nursery.start_soon(desk.run)
+                await _evaluate(evidence, evaluator, judge, answers)
+                await evaluator.linger(answers)
+                nursery.cancel_scope.cancel()
 
 
 async def _evaluate(
@@ -194,6 +196,16 @@ class _Evaluator:
             await trio.lowlevel.checkpoint()
             released, failure = step
         return released, failure
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """At the block's end, however it is left, what the judgement has found is told: a filter's bug is one though nobody waits for its verdict any more."""
+        try:
+            yield
+        finally:
+            if self._n and not self._ended:
+                self._judge.fail(Failure(FailureKind.ABORTED))
+            self._tell(self._n)
 
     def wake(self) -> float | None:
         """When the hold has to be looked at again; None: at nothing but what comes."""

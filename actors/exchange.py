@@ -104,7 +104,8 @@ class _Supervisor:
         self._pool: Pool | None = None
         self._admitted_as: Exchange | None = None
         self._terminal_sent = False
-        self._silent: BaseException | None = None  # an end that nobody has explained yet
+        self._silent: BaseException | None = None  # an end that says nothing by itself ...
+        self._explained = False  # ... and need not, where a bug was told
 
     async def run(self, place: Place, wire: Reservation) -> None:
         """The nesting of the module's docstring: every task of the exchange is started here."""
@@ -121,13 +122,14 @@ class _Supervisor:
                     send_intake, intake = trio.open_memory_channel[Intake](1)
                     # Ingress knows that the snapshot may be closed before it ends.
                     reading = self._ingress(send_intake, snapshot, leave)
-                    outer.start_soon(reading)
+                    outer.start_soon(self._guarded, reading)
                     try:
                         admitted = await self._admitted(intake, snapshot, place, wire)
                         if isinstance(admitted, Terminal):
                             terminal = admitted
                         else:
-                            outer.start_soon(self._watch(releases.clone(), admitted, leave))
+                            watching = self._watch(releases.clone(), admitted, leave)
+                            outer.start_soon(self._guarded, watching)
                             async with self._rebuilder(admitted) as rebuilder:
                                 admitted.leases = lambda: rebuilder.leases_open
                                 actors = _inner_actors(
@@ -137,9 +139,12 @@ class _Supervisor:
                                     self._sent,
                                     schemas=self._gateway.schemas,
                                 )
-                                async with trio.open_nursery() as inner:
-                                    for actor in actors:
-                                        inner.start_soon(actor)
+                                try:
+                                    async with trio.open_nursery() as inner:
+                                        for actor in actors:
+                                            inner.start_soon(actor)
+                                finally:
+                                    admitted.cut_off()
                     except* (trio.BrokenResourceError, trio.EndOfChannel) as group:
                         # Whoever was at the other end ended a step earlier, and says why; or nobody does.
                         self._silent = group
@@ -149,6 +154,14 @@ class _Supervisor:
                     await releases.send(terminal or self._early_end())
                 self._written = await written.receive()
             outer.cancel_scope.cancel()
+
+    async def _guarded(self, task: Task) -> None:
+        """One that runs beside the sink and dies ends the work, and not the sink: that still has the terminal to write."""
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - a bug of ours, as above
+            self.crashed(error)
+            self._ending.stop()
 
     async def _admitted(
         self,
@@ -282,15 +295,16 @@ class _Supervisor:
         return self._admitted_as.attempts if self._admitted_as else 0
 
     def crashed(self, error: BaseException) -> None:
-        """A bug of ours, which explains whatever ended with it."""
-        self._silent = None
+        """A bug of ours, which explains whatever ends with it."""
+        self._explained = True
         self._gateway.crashed(self._door.exchange, error)
 
     def tell(self, seconds: float) -> None:
         """The observation of the end; also where the exchange is cancelled from outside."""
         outcome = self.outcome()
-        if self._silent is not None and outcome.code == "internal_error":
-            self.crashed(self._silent)
+        silent = None if self._explained else self._silent
+        if silent is not None and outcome.code == "internal_error":
+            self.crashed(silent)
         self._gateway.probe(
             Observation(
                 What.EXCHANGE_ENDED,

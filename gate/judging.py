@@ -276,7 +276,7 @@ class Judge:
         """What filters have to say beside their verdicts; each is told once."""
         for each in filters:
             if each.notice:
-                error = each.error if isinstance(each, Policed | Awaited) else None
+                error = each.error if isinstance(each, Policed) else None
                 self.remarks.append(Remark(each.name, each.notice, error))
                 each.notice = None
 

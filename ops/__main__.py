@@ -289,13 +289,18 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
     ] = None,
     cancel: Annotated[
         list[str] | None,
-        typer.Option(help="WHO:K: cancel req, caller, drain or an actor at point K."),
+        typer.Option(
+            help="WHO:K: cancel req, caller, drain or an actor at point K; from ring 2 on also reset, half (the caller's connection) and provider. In ring 3 K is in tenths of a millisecond."
+        ),
     ] = None,
     raised: Annotated[
         list[str] | None, typer.Option("--raise", help="WHO:K: an exception, or a port's failure.")
     ] = None,
     search: Annotated[
-        str, typer.Option(help="quick: single faults, one schedule; full; deep.")
+        str,
+        typer.Option(
+            help="quick: a third of all single faults, one schedule; full: all, three schedules, and pairs; deep. With --schedule all single faults, under that one."
+        ),
     ] = "quick",
     jobs: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
     corpus: Annotated[
@@ -303,6 +308,12 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
     ] = None,
     first: Annotated[bool, typer.Option("--first", help="Stop at the first failure.")] = False,
     sites: Annotated[bool, typer.Option("--sites", help="Say which await sites were hit.")] = False,
+    ring: Annotated[
+        int | None,
+        typer.Option(
+            help="1: exchanges over played ports; 2: the whole program in memory; 3: the service on sockets. Left out: all, or 1 where scenarios are named."
+        ),
+    ] = None,
 ) -> None:
     """Strike whole exchanges at every step of the scheduler, and check what must hold after each run.
 
@@ -319,6 +330,7 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
             corpus=corpus,
             stop=first,
             sites=sites,
+            ring=ring,
         )
     )
 

@@ -119,7 +119,8 @@ class App:
                 try:
                     gateway = await opened.enter_async_context(open_gateway(loaded, log, probe))
                     metrics.watch(gateway, lambda: log.dropped + probe.dropped)
-                    self._begin(loaded, gateway, metrics)
+                    self.begin(loaded, gateway)
+                    self._pages = make_pages(gateway, metrics, self.models_for)
                 except Exception as error:  # noqa: BLE001 - a server that can't start must not listen
                     log.crashed("", error)
                     message = "the gateway could not start; the log says where"
@@ -150,14 +151,14 @@ class App:
                 "no write limit: a caller that does not read is never let go by this server; use `tidegate serve`",
             )
 
-    def _begin(self, loaded: Loaded, gateway: Gateway, metrics: Metrics) -> None:
+    def begin(self, loaded: Loaded, gateway: Gateway) -> None:
+        """From here on the supervised routes are served; for whoever has opened a gateway without a lifespan, and wants no pages."""
         config = loaded.config
         self._keys = {
             key.name: (loaded.secrets.keys[key.name].encode(), frozenset(key.models) or None)
             for key in config.keys
         }
         self._header_bytes_max = config.limits.header_bytes_max
-        self._pages = make_pages(gateway, metrics, self.models_for)
         self.gateway = gateway
 
     # ---- the door ---------------------------------------------------------------------------------
@@ -215,7 +216,10 @@ class App:
         except BudgetExceeded as error:
             await _refuse(caller, refusal(503, error.public_code), request_id)
             return
-        if outcome.kind is OutcomeKind.ABANDONED or caller.ended or caller.aborted:
+        abandoned = (
+            outcome.kind is OutcomeKind.ABANDONED and outcome.code
+        )  # the caller has left, or does not read
+        if abandoned or caller.ended or caller.aborted:
             return
         if caller.started:
             raise Unfinished(outcome.code)

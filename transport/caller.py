@@ -47,7 +47,11 @@ class AsgiCaller:
         """Status and header fields; the server sends them with the first bytes of the body."""
         self.started = True
         event = {"type": "http.response.start", "status": status, "headers": list(headers)}
-        await self._send(cast(HTTPResponseStartEvent, event))
+        try:
+            await self._send(cast(HTTPResponseStartEvent, event))
+        except trio.Cancelled:
+            self.started = False  # the server writes all of one, or begins none
+            raise
 
     async def write(self, data: bytes) -> None:
         """Bytes of the body. Does not raise when the caller has left: the watch on `receive` is what tells."""

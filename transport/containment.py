@@ -6,13 +6,15 @@ connection, and is reported. And while bytes of a next request wait behind the o
 who leaves would not be missed before the next write; its socket is looked at meanwhile. (One who has sent more than the socket buffers
 hold is missed only where it resets: its end is queued behind bytes that nobody takes.) And an answer under HTTP/2 that is given up in the middle
 would leave its stream open without a word, and what was written but not sent in memory for as long as the connection lives; the stream is reset. Nor does a window that is closed hold a writer
-back there: the buffer would grow without end, and no write would ever be found to be stuck; the writer waits for the buffer to fall.
+back there: the buffer would grow without end, and no write would ever be found to be stuck; the writer waits for the buffer to fall. And the idle clock would run on
+for a caller who has left, and hold its connection, task and descriptor until it strikes; it is stopped where the reading ends. And a writer that is cancelled between two of the steps in which an answer is ended would leave the connection neither closed nor ready for
+a next request, or even in use again with the last bytes never written; what h11 has counted as sent is written, and where that fails the connection is closed.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, Final
@@ -26,13 +28,15 @@ from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import BUFFER_LOW_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import EventWrapper
+from hypercorn.trio.worker_context import EventWrapper, TrioSingleTask
+from hypercorn.typing import TaskGroup
 from priority.priority import MissingStreamError
 
 from transport.quick_send import KNOWN_RELEASES
 
-__all__ = ["contained"]
+__all__ = ["LOOK_SECONDS", "contained"]
 
+Method = Callable[..., Awaitable[None]]
 LOOK_SECONDS: Final = 0.05  # between two looks at a connection that is not read
 
 
@@ -47,43 +51,81 @@ def contained(
     if (release or version("hypercorn")) not in KNOWN_RELEASES:
         yield False
         return
-    server: Any = TCPServer
-    http2: Any = H2Protocol
-    buffer: Any = StreamBuffer
-    run, read_data, stream_send, pop = (
-        server.run,
-        server._read_data,
-        http2.stream_send,
-        buffer.pop,
-    )
+    replaced = _replacements(failed)
+    before = {(home, name): getattr(home, name) for home, name in replaced}
+    for (home, name), new in replaced.items():
+        setattr(home, name, new)
+    try:
+        yield True
+    finally:
+        for (home, name), old in before.items():
+            setattr(home, name, old)
 
-    async def run_alone(self: TCPServer) -> None:
+
+def _replacements(failed: Callable[[BaseException], None]) -> dict[tuple[Any, str], Any]:
+    """By class and name, the methods that are put in the place of Hypercorn's."""
+    server: Any = TCPServer
+    http1: Any = H11Protocol
+    http2: Any = H2Protocol
+    return {
+        (server, "run"): _run_alone(server.run, failed),
+        (server, "_read_data"): _read_watched(server._read_data),
+        (http1, "stream_send"): _send_whole(http1.stream_send),
+        (http2, "stream_send"): _send_or_reset(http2.stream_send),
+        (StreamBuffer, "pop"): _pop,
+    }
+
+
+def _run_alone(original: Method, failed: Callable[[BaseException], None]) -> Method:
+    async def run(self: TCPServer) -> None:
         try:
-            await run(self)
+            await original(self)
         except* Exception as group:  # noqa: BLE001 - whatever it is, the other connections have no part in it
             failed(group)
 
-    async def read_watched(self: TCPServer) -> None:
+    return run
+
+
+def _read_watched(original: Method) -> Method:
+    async def read_data(self: TCPServer) -> None:
         protocol = self.protocol.protocol
         if isinstance(protocol, H11Protocol):
             protocol.can_read = _Watched(_socket(self))
         try:
-            await read_data(self)
+            await original(self)
         except _HungUp:
             await self.protocol.handle(Closed())
+        idle, self.idle_task = (
+            self.idle_task,
+            _NeverIdle(),
+        )  # first: a restart may wait for its lock
+        await idle.stop()
 
-    async def stream_send_or_reset(self: H2Protocol, event: StreamEvent) -> None:
+    return read_data
+
+
+def _send_whole(original: Method) -> Method:
+    async def stream_send(self: H11Protocol, event: StreamEvent) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # nothing has begun yet
+        try:
+            # Bounded by: the write to the caller, which the server shields as well.
+            with trio.CancelScope(shield=True):
+                await original(self, event)
+        except BaseException:
+            sending: Any = self.send
+            _socket(sending.__self__).close()
+            raise
+
+    return stream_send
+
+
+def _send_or_reset(original: Method) -> Method:
+    async def stream_send(self: H2Protocol, event: StreamEvent) -> None:
         if isinstance(event, StreamClosed):
             await _reset_unless_whole(self, event.stream_id)
-        await stream_send(self, event)
+        await original(self, event)
 
-    server.run, server._read_data = run_alone, read_watched
-    http2.stream_send, buffer.pop = stream_send_or_reset, _pop
-    try:
-        yield True
-    finally:
-        server.run, server._read_data = run, read_data
-        http2.stream_send, buffer.pop = stream_send, pop
+    return stream_send
 
 
 async def _pop(self: StreamBuffer, max_length: int) -> bytes:
@@ -110,6 +152,13 @@ async def _reset_unless_whole(protocol: H2Protocol, stream_id: int) -> None:
         protocol.priority.unblock(stream_id)  # so that the sending task forgets it
     await protocol.has_data.set()
     await protocol._flush()
+
+
+class _NeverIdle(TrioSingleTask):
+    """The idle clock of a connection that nobody reads any more: there is no next request to wait for."""
+
+    async def restart(self, task_group: TaskGroup, action: Callable[..., Awaitable[None]]) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 class _HungUp(Exception):

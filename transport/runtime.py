@@ -24,6 +24,8 @@ from gate.health import ProviderHealth
 from gate.observe import Probe
 from gate.retry_budget import RetryBudget
 from transport.configfile import Loaded
+from transport.http1 import Http1Transport
+from transport.pool import Connect
 from transport.provider import HttpProvider
 from transport.telemetry import LogSink
 from transport.webhook import Webhook
@@ -51,15 +53,23 @@ class Upstream:
 
 @asynccontextmanager
 async def open_gateway(
-    loaded: Loaded, log: LogSink, probe: Probe | None = None
+    loaded: Loaded,
+    log: LogSink,
+    probe: Probe | None = None,
+    *,
+    connect: Connect | None = None,
+    world: World | None = None,
 ) -> AsyncIterator[Gateway]:
-    """The gateway of a configuration; its clients are closed at the end of the block. `probe`: who gets its observations, if not the log alone."""
+    """The gateway of a configuration; its clients are closed at the end of the block.
+
+    `probe`: who gets its observations, if not the log alone. `connect`: opens connections to providers and filters, if not TCP; `world`: in place of the process's own.
+    """
     config, limits = loaded.config, loaded.config.limits
     async with AsyncExitStack() as clients:
         upstreams = {
             provider.name: Upstream(
                 provider,
-                await clients.enter_async_context(_client(provider, loaded)),
+                await clients.enter_async_context(_client(provider, loaded, connect)),
                 ProviderHealth(
                     failures=provider.breaker.failures, open_seconds=provider.breaker.open_seconds
                 ),
@@ -68,7 +78,7 @@ async def open_gateway(
         }
         webhooks = {
             name: await clients.enter_async_context(
-                Webhook(name, table, loaded.secrets.filters.get(name))
+                Webhook(name, table, loaded.secrets.filters.get(name), transport=_over(connect))
             )
             for name, table in config.filters.items()
             if table.kind == "webhook"
@@ -84,7 +94,7 @@ async def open_gateway(
                 concurrency={each.name: each.concurrency_max for each in config.providers},
             ),
             budget=MemoryBudget("process", limits.process_bytes_max),
-            world=real_world(),
+            world=world or real_world(),
             probe=probe or log.observe,
             crashed=log.crashed,
             open=OpenExchanges(),
@@ -93,7 +103,11 @@ async def open_gateway(
         )
 
 
-def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
+def _over(connect: Connect | None) -> Http1Transport | None:
+    return Http1Transport(connect) if connect is not None else None
+
+
+def _client(provider: ProviderConfig, loaded: Loaded, connect: Connect | None) -> HttpProvider:
     return HttpProvider(
         name=provider.name,
         base_url=provider.base_url,
@@ -101,6 +115,7 @@ def _client(provider: ProviderConfig, loaded: Loaded) -> HttpProvider:
         headers=provider.headers,
         ca=provider.ca,
         client_cert=provider.client_cert,
+        transport=_over(connect),
     )
 
 

@@ -34,7 +34,14 @@ from transport.asgi import App
 from transport.configfile import Loaded
 from transport.quick_send import quick_send
 
-__all__ = ["ListenFailed", "open_listener", "seldom_collected", "serve", "serve_until"]
+__all__ = [
+    "ListenFailed",
+    "open_listener",
+    "seldom_collected",
+    "serve",
+    "serve_until",
+    "server_config",
+]
 
 FAREWELL_SECONDS: Final = 2.0  # for terminals to be written once the drain is over
 GRACEFUL_SECONDS: Final = 3.0  # Hypercorn's own, for what it still writes
@@ -82,9 +89,9 @@ def _check_certificate(server: ServerConfig) -> None:
         raise ListenFailed(f"cannot use server.tls_cert with server.tls_key: {reason}") from error
 
 
-def _hypercorn_config(loaded: Loaded, listener: socket.socket) -> Config:
+def server_config(loaded: Loaded) -> Config:
+    """How Hypercorn serves us, whatever the address."""
     config = Config()
-    config.bind = [f"fd://{listener.fileno()}"]
     config.accesslog = None
     config.loglevel = "WARNING"
     config.include_server_header = False
@@ -137,7 +144,8 @@ async def serve_until(
     stop: trio.Event, application: App, loaded: Loaded, listener: socket.socket
 ) -> None:
     """Serves until `stop`, or the surrounding scope is cancelled; signals are somebody else's. Takes the listener over."""
-    config = _hypercorn_config(loaded, listener)
+    config = server_config(loaded)
+    config.bind = [f"fd://{listener.fileno()}"]
     listener.detach()  # Hypercorn makes a socket of its own from the number, and closes it
     with quick_send():
         try:

@@ -56,7 +56,6 @@ class Awaited:
     """
 
     notice: str | None = None
-    error: Exception | None = None
 
     def __init__(self, table: FilterConfig, *, heavy: Callable[[], Filter] | None = None) -> None:
         self.name: str = table.kind
@@ -162,11 +161,11 @@ class Awaited:
             # What came before the end was known has been asked about: nothing is new.
             self._over = last or (self.closing and not self._frames and not self._wants_end)
 
-    def fail(self, code: str, error: Exception | None = None) -> None:
+    def fail(self, code: str) -> None:
         """It can't be asked any more, for the reason `code`: its failure policy holds from here on."""
         if self._over:
             return
-        self.notice, self.error = code, error
+        self.notice = code
         self._asked = None
         if self._closed and self.gating:
             self._violated = unavailable(max(self._answered, 0))

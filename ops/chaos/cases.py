@@ -9,10 +9,28 @@ from typing import Final
 
 from ops.chaos.sched import FIFO
 
-__all__ = ["ANYONE", "CALLER", "DRAIN", "PORT", "REQUEST", "Case", "CaseInvalid", "Fault", "parse_case"]  # fmt: skip
+__all__ = [
+    "ANYONE",
+    "CALLER",
+    "DRAIN",
+    "HALF",
+    "PORT",
+    "PROVIDER",
+    "REQUEST",
+    "RESET",
+    "Case",
+    "CaseInvalid",
+    "Fault",
+    "parse_case",
+    "parse_ring",
+    "proven",
+]
 
 REQUEST: Final = "req"  # the whole exchange, from outside
 CALLER: Final = "caller"  # it leaves
+RESET: Final = "reset"  # the caller's connection is reset (from ring 2 on)
+HALF: Final = "half"  # the caller closes its sending side (likewise)
+PROVIDER: Final = "provider"  # its providers reset what they have open (likewise)
 DRAIN: Final = "drain"  # it ends
 PORT: Final = "port"  # the K-th call of a port fails as the port may
 ANYONE: Final = "*"  # whoever stands at the point
@@ -27,7 +45,8 @@ class CaseInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`kind` is `cancel` or `raise`; `who`: `req`, `caller`, `drain`, `port`, or the actor that stands there; `at`: the number of the point, or of the port call, from 1.
+    """`kind` is `cancel` or `raise`; `who`: `req`, `caller`, `reset`, `half`, `provider`, `drain`, `port`, or the actor that stands there; `at`: the number of the point, or of the port call, from 1;
+    in ring 3 the tenths of a millisecond since the caller began.
 
     A point is the beginning or the end of a task's step; all tasks of all exchanges of the scenario count.
     """
@@ -42,16 +61,18 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run."""
+    """One run. `ring`: how much of the program takes part."""
 
     scenario: str
     schedule: str = FIFO
     faults: tuple[Fault, ...] = ()
+    ring: int = 1
 
     def __str__(self) -> str:
+        ring = "" if self.ring == 1 else f" --ring {self.ring}"
         schedule = "" if self.schedule == FIFO else f" --schedule {self.schedule}"
         faults = "".join(f" {each}" for each in self.faults)
-        return f"{self.scenario}{schedule}{faults}"
+        return f"{self.scenario}{ring}{schedule}{faults}"
 
     def with_fault(self, fault: Fault) -> Case:
         """The same with one more fault, which counts in the run of those before."""
@@ -73,11 +94,18 @@ def parse_fault(kind: str, text: str) -> Fault:
     who, _, at = text.rpartition(":")
     if not who or not at.isdecimal() or int(at) < 1:
         raise CaseInvalid(f"{text!r} is not WHO:K with K from 1")
-    special = {CANCEL: (REQUEST, CALLER, DRAIN), RAISE: (PORT,)}
+    special = {CANCEL: (REQUEST, CALLER, RESET, HALF, PROVIDER, DRAIN), RAISE: (PORT,)}
     other = special[RAISE if kind == CANCEL else CANCEL]
     if who in other:
         raise CaseInvalid(f"--{kind} has no {who!r}")
     return Fault(kind, who, int(at))
+
+
+def parse_ring(text: str) -> int:
+    """1, 2 or 3. Raises `CaseInvalid`."""
+    if text not in {"1", "2", "3"}:
+        raise CaseInvalid(f"no ring {text!r}; there are 1, 2 and 3")
+    return int(text)
 
 
 def parse_case(line: str) -> Case:
@@ -94,12 +122,21 @@ def make_case(scenario: str, options: Sequence[str]) -> Case:
     for name, value in zip(options[::2], options[1::2], strict=False):
         if name == "--schedule":
             case = replace(case, schedule=value)
+        elif name == "--ring":
+            case = replace(case, ring=parse_ring(value))
         elif name in {f"--{CANCEL}", f"--{RAISE}"}:
             case = case.with_fault(parse_fault(name.removeprefix("--"), value))
         else:
             raise CaseInvalid(f"{name!r} is no option of a case")
     if len(options) % 2:
         raise CaseInvalid(f"{options[-1]!r} has no value")
+    return proven(case)
+
+
+def proven(case: Case) -> Case:
+    """The case. Raises `CaseInvalid` for more faults than can be struck, and for those that its ring does not have."""
     if len(case.faults) > FAULTS_MAX:
         raise CaseInvalid(f"{FAULTS_MAX} faults at most")
+    if case.ring == 1 and {RESET, HALF, PROVIDER} & {fault.who for fault in case.faults}:
+        raise CaseInvalid("ring 1 has no connections")
     return case

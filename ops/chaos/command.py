@@ -13,14 +13,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.chaos import rebuilds
-from ops.chaos.cases import Case, CaseInvalid, parse_case, parse_fault
+from ops.chaos import rebuilds, rings
+from ops.chaos.cases import Case, CaseInvalid, parse_case, parse_fault, parse_ring, proven
 from ops.chaos.explore import Failure, run_case
 from ops.chaos.inject import Injector
 from ops.chaos.run import settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sched import FIFO, ScheduleInvalid, deterministic
-from ops.chaos.search import LEVELS, Level, Result, cores, scenario_of, search, units_of
+from ops.chaos.search import (
+    LEVELS,
+    Level,
+    Result,
+    Unit,
+    cores,
+    ring_units,
+    scenario_of,
+    search,
+    units_of,
+)
 from ops.chaos.sites import report_sites
 
 __all__ = ["read_corpus", "run_chaos"]
@@ -30,6 +40,10 @@ BROKEN: Final = 1
 USAGE: Final = 2
 COLUMNS_MAX: Final = 116
 SHOWN_MAX: Final = 10  # failures; the rest is counted
+RINGS: Final = {
+    "ring 2": "the whole program in memory: server, application, HTTP client",
+    "ring 3": "the service on sockets",
+}
 
 
 def run_chaos(
@@ -43,22 +57,32 @@ def run_chaos(
     corpus: Path | None = None,
     stop: bool = False,
     sites: bool = False,
+    ring: int | None = None,
 ) -> int:
-    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, 2 bad usage."""
+    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, 2 bad usage.
+
+    `ring`: None, all of them, or the first where scenarios are named.
+    """
     try:
-        _known(scenarios)
+        parse_ring(str(ring or 1))
+        _known(scenarios, ring or 1)
         if schedule is not None:
             with deterministic(schedule):
                 pass
         if cancel or raised:
-            return _one(_case(scenarios, schedule or FIFO, cancel, raised))
+            return _one(_case(scenarios, schedule or FIFO, cancel, raised, ring or 1))
         cases = read_corpus(corpus) if corpus is not None else []
         chosen = _level(level, schedule)
     except (CaseInvalid, ScheduleInvalid, OSError) as error:
         print(f"tidegate: {error}", file=sys.stderr)
         return USAGE
-    names = list(scenarios) or [*SCENARIOS, *rebuilds.CROWDS]
-    units = units_of(chosen, names, first=stop)
+    units: list[Unit] = []
+    if ring in {None, 1}:
+        names = list(scenarios) or [*SCENARIOS, *rebuilds.CROWDS]
+        units += units_of(chosen, names, first=stop)
+    for above in (2, 3):
+        if ring == above or (ring is None and not scenarios):
+            units += ring_units(level, above, scenarios, schedule, first=stop)
     result = search(units, jobs=jobs or cores(), corpus=cases, stop=stop)
     _show(result)
     if sites:
@@ -70,12 +94,16 @@ def read_corpus(file: Path) -> list[Case]:
     """Case lines; empty ones and remarks are passed over. Raises `CaseInvalid`, `OSError`."""
     lines = [line.strip() for line in file.read_text().splitlines()]
     cases = [parse_case(line) for line in lines if line and not line.startswith("#")]
-    _known([case.scenario for case in cases])
+    for case in cases:
+        _known([case.scenario], case.ring)
     return cases
 
 
-def _known(names: Sequence[str]) -> None:
+def _known(names: Sequence[str], ring: int) -> None:
     for name in names:
+        if ring > 1:
+            rings.checked(Case(name, ring=ring))
+            continue
         if name not in SCENARIOS and name not in rebuilds.CROWDS:
             known = ", ".join([*SCENARIOS, *rebuilds.CROWDS])
             raise CaseInvalid(f"no scenario {name!r}; there are {known}")
@@ -91,13 +119,18 @@ def _level(name: str, schedule: str | None) -> Level:
 
 
 def _case(
-    scenarios: Sequence[str], schedule: str, cancel: Sequence[str], raised: Sequence[str]
+    scenarios: Sequence[str],
+    schedule: str,
+    cancel: Sequence[str],
+    raised: Sequence[str],
+    ring: int,
 ) -> Case:
     if len(scenarios) != 1:
         raise CaseInvalid("a fault needs one scenario")
     faults = [parse_fault("cancel", each) for each in cancel]
     faults += [parse_fault("raise", each) for each in raised]
-    return Case(scenarios[0], schedule, tuple(sorted(faults, key=lambda fault: fault.at)))
+    struck = tuple(sorted(faults, key=lambda fault: fault.at))
+    return proven(Case(scenarios[0], schedule, struck, ring))
 
 
 # --- one case --------------------------------------------------------------------------------------
@@ -106,7 +139,10 @@ def _case(
 def _one(case: Case) -> int:
     """Plays it and says what happened."""
     with settled():
-        if case.scenario in rebuilds.CROWDS:
+        if case.ring > 1:
+            lines, findings = rings.told(rings.checked(case))
+            print("\n".join(lines))
+        elif case.scenario in rebuilds.CROWDS:
             crowd, findings = rebuilds.run_crowd(case)
             _strikes(crowd.injector)
         else:
@@ -160,6 +196,8 @@ def _table(result: Result) -> Table:
 
 
 def _about(name: str) -> str:
+    if name in RINGS:
+        return RINGS[name]
     if name in rebuilds.CROWDS:
         return rebuilds.CROWDS[name].about
     return SCENARIOS[name].about if name in SCENARIOS else "cases that have failed once"

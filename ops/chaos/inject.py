@@ -5,8 +5,10 @@ An exception in an instrument is logged by trio and takes the instrument away wi
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +19,12 @@ import trio
 from actors.probe import ACTOR
 from ops.chaos.cases import ANYONE, CALLER, DRAIN, PORT, REQUEST, Fault
 from ops.chaos.sched import (
+    all_tasks,
     cancel,
     cancelled_by,
     next_error,
     own_scope,
     reachable,
-    replace_next,
     throw,
 )
 
@@ -33,7 +35,10 @@ __all__ = [
     "Bug",
     "Injector",
     "Point",
+    "Strike",
     "Targets",
+    "abandon",
+    "line_of",
     "site_of",
     "sites_of",
 ]
@@ -55,9 +60,19 @@ class Abandoned(BaseException):
     """Ends the tasks of a run that does not end by itself. Not an `Exception`, so that no boundary takes it for a bug of the product."""
 
 
+def abandon(*, but: trio.lowlevel.Task | None = None) -> None:
+    """Ends the tasks of a run where they wait, shields included. One at the end of a nursery is told, and waits for its tasks."""
+    for task in list(all_tasks()):
+        if task is not but and PART in task.context:
+            throw(task, Abandoned())
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first."""
+    """One place where a fault may strike. `fresh`: since the point before it something has happened; `reachable`: an exception can be raised there; `sites`: where the task waits, outermost first.
+
+    `heard`: since the point before it a batch of tasks has begun, or the caller's side was used: a caller that leaves here does something else than one that left there.
+    """
 
     at: int
     actor: str
@@ -65,15 +80,18 @@ class Point:
     fresh: bool
     reachable: bool
     sites: tuple[str, ...]
+    heard: bool = True
 
 
 @dataclass(slots=True)
 class Targets:
-    """What a fault may hit beside a task: the exchange's scope, and what its caller and a drain do."""
+    """What a fault may hit beside a task: the exchange's scope, what its caller and a drain do, and `others`: what else there is in a ring, by who does it. `turns`: how often the caller's side was used so far."""
 
     scope: trio.CancelScope
     leave: Callable[[], None]
     drain: Callable[[], None]
+    turns: Callable[[], int] = itertools.count().__next__
+    others: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
 
 def site_of(task: trio.lowlevel.Task) -> str:
@@ -89,6 +107,12 @@ def sites_of(task: trio.lowlevel.Task) -> tuple[str, ...]:
         for frame, line in task.iter_await_frames()
         if frame.f_code.co_filename.startswith(_OURS)
     )
+
+
+def line_of(sites: Sequence[str]) -> str:
+    """The text of the line at which such a task waits; empty where it waits in no line of the product."""
+    file, _, number = sites[-1].rpartition(":") if sites else ("", "", "0")
+    return linecache.getline(_ROOT + file, int(number))
 
 
 @dataclass(slots=True)
@@ -122,21 +146,19 @@ class Injector(trio.abc.Instrument):
         waiting = [fault for fault in self.faults if fault.who != PORT]
         self._waiting = sorted(waiting, key=lambda fault: fault.at)
         self._next = self._waiting[0].at if self._waiting else 0
-        self._fresh = True
+        self._fresh = self._heard = True
+        self._turns = -1
         self._before = False
         self._struck = False
         self._told: dict[trio.lowlevel.Task, int] = {}
 
     def after_io_wait(self, timeout: float) -> None:
         """Time may have passed: the next point is one of its own."""
-        self._fresh = True
+        self._fresh = self._heard = True
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, before what the task waited for reaches it."""
-        if not task.context.get(PART):
-            return
-        if self.spun:
-            replace_next(task, Abandoned())
+        if self.spun or not task.context.get(PART):
             return
         if self._struck:
             self._watch(task)
@@ -146,8 +168,12 @@ class Injector(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A point, where the task waits again or has ended."""
-        if task.context.get(PART) and not self.spun:
+        if not task.context.get(PART):
+            return
+        if not self.spun:
             self._point(task, fresh=True)
+        if self.spun:
+            abandon()
 
     def _point(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
         self.count += 1
@@ -164,8 +190,11 @@ class Injector(trio.abc.Instrument):
     def _note(self, task: trio.lowlevel.Task, *, fresh: bool) -> None:
         actor, subject = task.context.get(ACTOR, ""), task.context[PART] == SUBJECT
         sites, after = sites_of(task), not self._before
-        point = Point(self.count, actor, subject, fresh, after and reachable(task), sites)
-        self.points.append(point)
+        turns = self.targets.turns()
+        heard, self._heard = self._heard or turns != self._turns, False
+        self._turns = turns
+        hit = after and reachable(task)
+        self.points.append(Point(self.count, actor, subject, fresh, hit, sites, heard))
         self.steps.append((round(trio.current_time(), 6), actor, sites[-1] if sites else ""))
 
     def _strike(self, fault: Fault, task: trio.lowlevel.Task) -> None:
@@ -180,6 +209,8 @@ class Injector(trio.abc.Instrument):
                 self.targets.leave()
             case who if who == DRAIN:
                 self.targets.drain()
+            case who if who in self.targets.others:
+                self.targets.others[who]()
             case _:
                 self._strike_task(fault, strike, task)
 

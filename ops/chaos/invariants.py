@@ -19,15 +19,12 @@ import trio
 from gate.observe import OutcomeKind, What
 from ops.chaos.cases import CALLER, DRAIN, REQUEST
 from ops.chaos.inject import Abandoned, Bug
-from ops.chaos.reading import Read, read_object, read_stream
+from ops.chaos.invariants_wire import outcome_told, wire
 from ops.chaos.run import Run
 
 __all__ = ["broken"]
 
 CLOSE_SECONDS: Final = 0.0  # of virtual time, between the caller's leaving and the provider's close
-OUTER: Final = frozenset({"sink", "ingress", "watch", "exchange", ""})
-"""Whose death takes the sink along: the tasks of the outer nursery, and the one that holds it."""
-SUDDEN: Final = frozenset({"caller.receive", "caller.start", "caller.write", "caller.end"})
 
 Check = Callable[[Run], Iterator[str]]
 
@@ -90,14 +87,11 @@ def _nothing_lost(run: Run) -> Iterator[str]:
     """Each fault that was raised is told of, and nothing else is."""
     strikes = [each for each in run.injector.strikes if each.hit]
     raised = [each.error for each in strikes if each.error is not None]
-    raised += run.stage.calls.errors
-    # A filter's bug is its failure, told with its verdict; behind a cancel nobody asks for one any more.
-    cancelled = any(each.fault.who in {REQUEST, CALLER} for each in strikes)
-    dropped = [each.error for each in strikes if each.actor == "filter" and cancelled]
+    raised += [*run.stage.calls.errors, *run.stage.threads.errors]
     told = [leaf for _, error in run.stage.crashes for leaf in _leaves(error)]
     told += _leaves(run.escaped) if run.escaped is not None else []
     for error in raised:
-        if error not in told and error not in dropped:
+        if error not in told:
             yield f"I11 lost: {error}"
     for leaf in told:
         if isinstance(leaf, Bug) and leaf in raised:
@@ -155,7 +149,7 @@ def _over_in_time(run: Run) -> Iterator[str]:
     ended, lasts = run.stage.caller.ended_at, run.scenario.lasts
     if run.ended_at is None:
         return
-    if ended is not None and run.ended_at > ended:
+    if ended is not None and run.ended_at > ended + run.scenario.lingers:
         yield f"I12 ended {run.ended_at - ended:g} s after its last byte"
     if lasts is not None and not run.struck and run.ended_at > lasts:
         yield f"I12 took {run.ended_at:g} s where {lasts:g} are enough"
@@ -175,11 +169,7 @@ def _told_once(run: Run) -> Iterator[str]:
     if len(ends) != len(run.stage.codes(What.EXCHANGE_STARTED)):
         yield "I11 a beginning without an end, or the other way round"
     begun, over = _told_of(run, What.ATTEMPT_STARTED), _told_of(run, What.ATTEMPT_ENDED)
-    # A coordinator that dies may do so before the runner has taken its order up, and can't know then.
-    died = any(
-        each.error is not None and each.actor == "coordinator" for each in run.injector.strikes
-    )
-    if begun != over and not died:
+    if begun != over:
         yield f"I17 attempts begun {begun}, ended {over}"
     for measured in filter(None, [each.measured for each in run.stage.observations]):
         times = (measured.held_seconds, measured.ttft_seconds, measured.ttft_added_seconds)
@@ -197,6 +187,22 @@ def _told_once(run: Run) -> Iterator[str]:
         yield f"I17 {attempts} attempts, {run.scenario.route.recovery.attempts_max} at most"
 
 
+def _keys(run: Run) -> Iterator[str]:
+    """An idempotency key is its plan's: it names the exchange, and goes out once. A provider that honours it would answer a second one with the first one's answer."""
+    sent = [
+        (each.exchange, value.decode())
+        for provider in run.stage.providers
+        for each in provider.asked
+        for name, value in each.request.headers
+        if name == b"idempotency-key"
+    ]
+    for exchange, key in sent:
+        if key.rpartition(".")[0] != exchange:
+            yield f"I17 the key {key} in the exchange {exchange}"
+    keys = [key for _, key in sent]
+    yield from (f"I17 the key {key} went out twice" for key in set(keys) if keys.count(key) > 1)
+
+
 def _told_of(run: Run, what: What) -> list[tuple[str, int, str]]:
     return sorted(
         (each.exchange, each.attempt, each.provider)
@@ -209,116 +215,18 @@ def _counted(run: Run) -> int:
     return len(run.stage.codes(What.ATTEMPT_STARTED))
 
 
-# --- the wire --------------------------------------------------------------------------------------
+# --- beside it --------------------------------------------------------------------------------------
 
 
-def _wire(run: Run) -> Iterator[str]:
-    caller = run.stage.caller
-    for each in caller.misuse:
-        number = "I14" if "farewell" in each else "I6" if "torn" in each else "I4"
-        yield f"{number} {each}"
-    if caller.starts > 1:
-        yield "I18 two response starts"
-    outcome = run.outcome
-    if outcome is not None and not _cut_off(run) and outcome.status != caller.status:
-        yield f"I18 status {outcome.status} told, {caller.status} written"
-    if not caller.received:
-        yield from _without_a_word(run)
-    elif caller.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-        yield from _streamed(run, read_stream(bytes(caller.received)))
-    else:
-        yield from _whole(run)
-
-
-def _without_a_word(run: Run) -> Iterator[str]:
-    caller = run.stage.caller
-    if caller.ended and caller.status:
-        yield "I7 an end without a body"
-    yield from _terminal(run, 0)
-
-
-def _whole(run: Run) -> Iterator[str]:
-    caller = run.stage.caller
-    length = int(caller.headers.get(b"content-length", b"-1"))
-    if length != len(caller.received):
-        if not _cut_off(run):
-            yield f"I7 a body of {len(caller.received)} bytes where {length} were said"
+def _taped(run: Run) -> Iterator[str]:
+    """What was taken down is what happened; a recording is no reason for anything."""
+    tape = run.tape
+    if tape is None:
         return
-    read = read_object(bytes(caller.received))
-    if (caller.status == 200) == bool(read.error):
-        yield f"I18 status {caller.status} with {'an error' if read.error else 'an answer'}"
-    yield from _answer(run, read)
-    yield from _terminal(run, 1 if caller.ended else 0)
-
-
-def _streamed(run: Run, read: Read) -> Iterator[str]:
-    if run.stage.caller.status != 200:
-        yield f"I18 an event stream under status {run.stage.caller.status}"
-    if read.torn and not _cut_off(run):
-        yield "I7 half an event"
-    yield from (f"{'I6' if 'behind' in each else 'I7'} {each}" for each in read.wrong)
-    yield from _answer(run, read)
-    yield from _terminal(run, read.terminals)
-
-
-def _answer(run: Run, read: Read) -> Iterator[str]:
-    scenario = run.scenario
-    if not scenario.said.startswith(read.text):
-        yield f"I8 {_short(read.text)} is no beginning of {_short(scenario.said)}"
-    for at, call in sorted(read.calls.items()):
-        if at >= len(scenario.calls) or call != scenario.calls[at]:
-            yield f"I8 a call that nobody made, or a part of one: {call}"
-    if read.done and (read.text != scenario.said or len(read.calls) != len(scenario.calls)):
-        yield f"I8 a clean end behind {_short(read.text)}"
-    if read.done and read.finishes != 1:
-        yield f"I7 {read.finishes} finish reasons"
-    for hidden in scenario.hidden:
-        if hidden in read.text:
-            yield f"I9 {hidden!r} was seen"
-    for service in run.stage.services.values():
-        if not any(text.startswith(read.text) for text in [*service.passed.values(), ""]):
-            yield f"I9 {_short(read.text)} was not passed by {service.name}"
-
-
-def _terminal(run: Run, terminals: int) -> Iterator[str]:
-    """One, unless the caller has left or the sink could not write it."""
-    caller = run.stage.caller
-    if caller.ended and caller.status == 200 and terminals != 1 and not _cut_off(run):
-        yield f"I10 an end with {terminals} terminals"
-    if terminals > caller.ended and not _cut_off(run):
-        yield "I10 a terminal, and no end"
-    if not caller.ended and not _cut_off(run):
-        yield "I10 no terminal, and the caller is there"
-
-
-def _cut_off(run: Run) -> bool:
-    """The response may stop anywhere: the caller has left, the exchange was cancelled from outside, or one of those was struck that hold the sink."""
-    if run.stage.caller.left_at is not None or SUDDEN & set(run.stage.calls.failed):
-        return True
-    return any(
-        each.hit
-        and each.fault.who not in {CALLER, DRAIN}
-        and (each.fault.who == REQUEST or each.actor in OUTER)
-        for each in run.injector.strikes
-    )
-
-
-def _outcome(run: Run) -> Iterator[str]:
-    """It says what was written; and a scenario that nothing struck ends as it is meant to."""
-    outcome, caller = run.outcome, run.stage.caller
-    if outcome is None:
-        if not any(each.hit and each.fault.who == REQUEST for each in run.injector.strikes):
-            yield f"I13 no outcome, and nobody cancelled it: {run.escaped!r}"
-        return
-    if outcome.kind is not OutcomeKind.ABANDONED and not _cut_off(run):
-        if not caller.ended:
-            yield f"I10 {outcome.kind.value} without an end"
-        if outcome.bytes_out != len(caller.received):
-            yield f"I18 {outcome.bytes_out} bytes told, {len(caller.received)} written"
-    if not run.struck and outcome.code != run.scenario.code:
-        yield f"I8 ended with {outcome.code!r} where nothing struck, not with {run.scenario.code!r}"
-    if not run.struck and not outcome.code and not caller.ended:
-        yield "I8 a success that the caller did not get"
+    if tape.truncated or tape.dropped:
+        yield f"I11 not all was taken down: {tape!r}"
+    if tape.attempts != len(run.stage.asked):
+        yield f"I17 {tape.attempts} attempts on the tape, {len(run.stage.asked)} made"
 
 
 def _rivals(run: Run) -> Iterator[str]:
@@ -327,10 +235,6 @@ def _rivals(run: Run) -> Iterator[str]:
     drained = any(each.fault.who == DRAIN for each in run.injector.strikes)
     if len(run.rivals) != wanted or (len(whole) != wanted and not drained):
         yield f"I1 {len(whole)} of {wanted} other exchanges got their answer"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:30]}...{text[-20:]} ({len(text)})")
 
 
 _CHECKS: Final[tuple[Check, ...]] = (
@@ -343,7 +247,9 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _over_in_time,
     _left_in_time,
     _told_once,
-    _wire,
-    _outcome,
+    _keys,
+    wire,
+    outcome_told,
+    _taped,
     _rivals,
 )

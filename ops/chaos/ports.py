@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -28,7 +28,7 @@ from ops.chaos.wire import Answer
 from ops.provider_script import Attempt, Ending, Head, Repeat, Sleep, Write
 from transport.decoding import DecodedResponse, coding_of, decoder_for
 
-__all__ = ["Asked", "Calls", "PlayedCaller", "PlayedFilters", "PlayedProvider"]
+__all__ = ["Asked", "Calls", "PlayedCaller", "PlayedFilters", "PlayedProvider", "prefix_of"]
 
 FOREVER: Final = float("inf")
 TOO_SLOW: Final = (
@@ -70,6 +70,7 @@ class Asked:
     exchange: str
     prefix: str
     asked_at: float
+    request: UpstreamRequest
     closes: int = 0
     closed_at: float = -1.0
 
@@ -90,7 +91,7 @@ class PlayedProvider:
         body = b"".join(bytes(piece) for piece in request.body)
         assert len(body) == request.content_length, "a body of another length than was said"
         exchange = dict(request.headers)[b"x-request-id"].decode()
-        asked = Asked(exchange, _prefix(body), trio.current_time())
+        asked = Asked(exchange, prefix_of(body), trio.current_time(), request)
         mine = [each for each in self.asked if each.exchange == exchange]
         answer = self._script[min(len(mine), len(self._script) - 1)]
         self.asked.append(asked)
@@ -110,10 +111,16 @@ class PlayedProvider:
             asked.closed_at = trio.current_time()
 
 
-def _prefix(body: bytes) -> str:
+def prefix_of(body: bytes) -> str:
     """The answer text that the request asks to go on with."""
-    last = json.loads(body)["messages"][-1]
-    return str(last["content"]) if last["role"] == "assistant" else ""
+    asked: dict[str, Any] = json.loads(body)
+    if "messages" in asked:
+        last = asked["messages"][-1]
+        return str(last["content"]) if last["role"] == "assistant" else ""
+    given = asked.get("input")
+    if isinstance(given, list) and given[-1].get("status") == "incomplete":
+        return "".join(part["text"] for part in given[-1]["content"])
+    return ""
 
 
 class _Response:
@@ -185,7 +192,8 @@ class PlayedCaller:
     """Sends its body in parts, `gap` seconds before each, then reads; writes down what it got and what was done to it that may not be.
 
     `seconds`: that it takes for each write; `stuck`: it takes nothing, and as under the server that can't be cancelled: such a write
-    returns when the caller leaves, or when the kernel gives up, a second after `write_seconds`. `plain`: a write is taken at once and whole, as the server takes it.
+    returns when the caller leaves, or when the kernel gives up, a second after `write_seconds`.
+    `turns`: how often anything of it was used, or went on; between two turns nobody sees whether it has left.
     """
 
     parts: Sequence[bytes]
@@ -207,6 +215,8 @@ class PlayedCaller:
     torn: bool = False
     left_at: float | None = None
     told: bool = False
+    aborted: bool = False
+    turns: int = 0
 
     def __post_init__(self) -> None:
         self._unsent = list(self.parts)
@@ -219,20 +229,24 @@ class PlayedCaller:
         self._gone.set()
 
     async def receive(self) -> BodyPart | Disconnected:
+        self.turns += 1
         await trio.lowlevel.checkpoint()
+        self.turns += 1
         self.calls.bug("caller.receive")
         if self._unsent and not self._gone.is_set():
             with trio.move_on_after(self.gap):
                 await self._gone.wait()
+        self.turns += 1
         if self._unsent and not self._gone.is_set():
             data = self._unsent.pop(0)
             return BodyPart(data, last=not self._unsent)
         await self._gone.wait()
+        self.turns += 1
         self.told = True
         return Disconnected()
 
     async def start(self, status: int, headers: Headers) -> None:
-        self.starts += 1
+        self.starts, self.turns = self.starts + 1, self.turns + 1
         if self.starts > 1:
             self.misuse.append("a second start")
         self.calls.bug("caller.start")
@@ -244,6 +258,7 @@ class PlayedCaller:
         await self._take(data)
 
     async def end(self, data: bytes = b"") -> None:
+        self.turns += 1
         if self.told and self.left_at is not None:
             self.misuse.append("a farewell to a caller that is known to be gone")
         self.calls.bug("caller.end")
@@ -252,12 +267,14 @@ class PlayedCaller:
         self._gone.set()
 
     def abort(self) -> None:
-        """The body is cut off: no scenario relays a provider's bytes, so none may end so."""
-        self.misuse.append("broken off")
+        """The body is cut off."""
+        self.turns += 1
+        self.aborted, self.ended_at = True, trio.current_time()
         self._gone.set()
 
     async def _take(self, data: bytes) -> None:
         """Half of it, then the rest: a write that is cancelled in between leaves a torn frame."""
+        self.turns += 1
         if self.starts != 1:
             self.misuse.append("bytes before the start")
         if self.torn:
@@ -269,9 +286,11 @@ class PlayedCaller:
             # Bounded by: the caller's leaving, and by what stands for the kernel's limit.
             with trio.move_on_after(self.write_seconds + TOO_SLOW, shield=True):
                 await self._gone.wait()
+            self.turns += 1
             if not self._gone.is_set():
                 self.leave()
         await trio.sleep(self.seconds)
+        self.turns += 1
         self._got(data[half:])
         self.torn = False
 
@@ -289,12 +308,20 @@ class PlayedCaller:
 
 
 class PlayedFilters:
-    """A service that takes `seconds` for each question and denies text with `denied` in it. `passed`: per attempt, the text that it let through."""
+    """A service that takes `seconds` for each question and denies text with `denied` in it. `passed`: per attempt, the text that it let through; `decides`: nothing else is released."""
 
     def __init__(
-        self, name: str, calls: Calls, subject: str, *, seconds: float, denied: str = ""
+        self,
+        name: str,
+        calls: Calls,
+        subject: str,
+        *,
+        seconds: float,
+        denied: str = "",
+        decides: bool = True,
     ) -> None:
         self.name = name
+        self.decides = decides
         self.seconds = seconds
         self.denied = denied
         self.passed: dict[int, str] = {}

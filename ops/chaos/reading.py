@@ -1,14 +1,17 @@
-"""What a caller makes of the bytes that it got, without a line of the gate."""
+"""What a caller makes of the bytes that it got, without a line of the gate: chat completions, responses, and bodies that are not read at all."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Read", "read_object", "read_stream"]
+__all__ = ["CHAT", "RESPONSES", "Read", "read_body", "read_events", "read_object", "read_stream"]
 
 END: Final = "[DONE]"
+CHAT: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
 
 
 @dataclass(slots=True)
@@ -34,6 +37,23 @@ class Read:
     def said(self) -> bool:
         """Anything at all that a client would show."""
         return bool(self.text or self.reasoning or self.calls)
+
+
+def read_events(endpoint: str, body: bytes) -> Read:
+    """An event stream of this endpoint."""
+    return _read_responses(body) if endpoint == RESPONSES else read_stream(body)
+
+
+def read_body(endpoint: str, body: bytes) -> Read:
+    """One JSON object: an answer, or an error; what no endpoint has a shape for is its own text."""
+    value: Any = {}
+    with suppress(ValueError):
+        value = json.loads(body)
+    if isinstance(value, dict) and value.get("error"):
+        return Read(error=value["error"]["code"])
+    if endpoint == RESPONSES:
+        return _response(Read(), value)
+    return _completion(value) if endpoint == CHAT else Read(text=body.decode("latin-1"), done=True)
 
 
 def read_stream(body: bytes) -> Read:
@@ -66,15 +86,73 @@ def _take(read: Read, payload: str) -> None:
 
 
 def read_object(body: bytes) -> Read:
-    """One JSON object: a completion, or an error."""
-    value: dict[str, Any] = json.loads(body)
-    read = Read()
-    if "error" in value:
-        read.error = value["error"]["code"]
-        return read
-    choice = value["choices"][0]
+    """One JSON object of chat: a completion, or an error."""
+    return read_body(CHAT, body)
+
+
+def _completion(value: dict[str, Any]) -> Read:
+    read, choice = Read(), value["choices"][0]
     _add(read, choice["message"], choice["finish_reason"])
     read.done = True
+    return read
+
+
+def _read_responses(body: bytes) -> Read:
+    """The events of one response, numbered from 0."""
+    *events, rest = body.split(b"\n\n")
+    read, number = Read(torn=bool(rest)), 0
+    for event in events:
+        if read.terminals:
+            read.wrong.append(f"behind the end: {event[:60]!r}")
+        if event.startswith(b":"):
+            continue
+        name, _, data = event.rpartition(b"\n")
+        value = json.loads(data.removeprefix(b"data: "))
+        if not name and "error" in value:
+            read.error = value["error"]["code"]  # told by whoever relays the events
+            continue
+        if name != b"event: " + value["type"].encode() or value["sequence_number"] != number:
+            read.wrong.append(f"no event {number}: {event[:60]!r}")
+        number += 1
+        _take_event(read, value)
+    return read
+
+
+def _take_event(read: Read, value: dict[str, Any]) -> None:
+    if (value["type"] == "response.created") == bool(read.roles):
+        read.wrong.append("the response does not begin first, or begins twice")
+        return
+    match value["type"].removeprefix("response."):
+        case "created":
+            read.roles = 1
+        case "output_text.delta":
+            read.text += value["delta"]
+        case "function_call_arguments.delta":
+            at = value["output_index"]
+            name, arguments = read.calls.get(at, ("", ""))
+            read.calls[at] = name, arguments + value["delta"]
+        case "output_item.added" if value["item"]["type"] == "function_call":
+            read.calls[value["output_index"]] = value["item"]["name"], ""
+        case "completed" | "incomplete":
+            whole = _response(Read(), value["response"])
+            if (whole.text, whole.calls) != (read.text, read.calls):
+                read.wrong.append(f"the response at the end is another: {whole}")
+            read.done, read.finishes = True, 1
+        case "failed":
+            read.error = value["response"]["error"]["code"]
+        case "error":
+            read.error = value["code"]
+        case _:
+            pass
+
+
+def _response(read: Read, value: dict[str, Any]) -> Read:
+    """A response object."""
+    for at, item in enumerate(value["output"]):
+        if item["type"] == "function_call":
+            read.calls[at] = item["name"], item["arguments"]
+        read.text += "".join(part["text"] for part in item.get("content") or ())
+    read.done, read.finishes = value["status"] in {"completed", "incomplete"}, 1
     return read
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 import trio
-import trio.testing
 
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
@@ -23,11 +22,13 @@ from gate.errors import RebuilderClosed, RebuildOverflow, StoreClosed
 from gate.ingress import IngressSnapshot, read_chat_request
 from gate.plan import Directive, Exact, RecoveryPlan, SchemaRepair
 from gate.refs import ExchangeId, PlanId, Refs, SnapshotRef
-from ops.chaos.cases import Case
+from ops.chaos.cases import CALLER, DRAIN, Case
 from ops.chaos.explore import FAILURES_MAX, Failure, Tally, struck_at
 from ops.chaos.inject import PART, Bug, Injector, Targets
-from ops.chaos.run import watchdog
+from ops.chaos.loop import afresh, on_loop
+from ops.chaos.run import removed, watchdog
 from ops.chaos.sched import deterministic
+from ops.chaos.threads import PlayedThreads
 
 __all__ = ["CROWDS", "Crowd", "explore", "run_crowd"]
 
@@ -38,12 +39,12 @@ LARGE: Final = msgspec.json.encode(
     {"model": "small", "messages": ["hi"], "user": "x" * (1_048_576 + 100_000)}
 )
 REQUESTS: Final = {body: read_chat_request(body, depth_max=64) for body in (SMALL, LARGE)}
-LET_GO_SECONDS: Final = 0.002  # a copy that has begun ends by itself
+COPY_SECONDS: Final = 0.00025  # a copy that has begun ends by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """`room`: bytes beside the snapshot; `fails_at`: the copies of which one breaks (0: none); `drafts`: of so many drafts one is taken."""
+    """`room`: bytes beside the snapshot; `fails_at`: the copy that breaks (0: none); `drafts`: of so many drafts one is taken; `turns`: of the loop that closers take behind their time."""
 
     about: str
     body: bytes
@@ -52,11 +53,15 @@ class Crowd:
     room: int = 16 * 1_048_576
     fails_at: int = 0
     drafts: int = 2
+    turns: int = 0
 
 
 CROWDS: Final[Mapping[str, Crowd]] = MappingProxyType(
     {
         "rebuilds": Crowd("bodies made at once", SMALL, 3, 3),
+        "rebuilds-met": Crowd(
+            "a close in the turn in which the last one begins", SMALL, 1, 2, turns=1
+        ),
         "rebuilds-sliced": Crowd("bodies copied slice by slice, as in a thread", LARGE, 2, 2),
         "rebuilds-broken": Crowd("a copy fails", LARGE, 2, 1, fails_at=4),
         "rebuilds-tight": Crowd("no room for two bodies", LARGE, 2, 1, room=2 * 1_048_576),
@@ -73,6 +78,7 @@ class CrowdRun:
     record: bool
     budget: MemoryBudget = field(init=False)
     rebuilder: Rebuilder = field(init=False)
+    threads: PlayedThreads = field(init=False)
     injector: Injector = field(init=False)
     scope: trio.CancelScope = field(init=False)
     inside: int = 0
@@ -81,7 +87,6 @@ class CrowdRun:
     finished: int = 0
     found: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
-    expected: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         body = self.crowd.body
@@ -89,9 +94,8 @@ class CrowdRun:
         snapshot = IngressSnapshot(self.budget)
         snapshot.fill(body, REQUESTS[body])
         refs = Refs(ExchangeId("ex-1"))
-        self.rebuilder = Rebuilder(
-            snapshot, self.budget, endpoint=ENDPOINT, refs=refs, copy_slice=self._copy
-        )
+        self.rebuilder = Rebuilder(snapshot, self.budget, endpoint=ENDPOINT, refs=refs)
+        self.threads = PlayedThreads(COPY_SECONDS, self._fails)
         self.scope = trio.CancelScope()
         targets = Targets(self.scope, leave=lambda: None, drain=lambda: None)
         self.injector = Injector(self.case.faults, targets, self.record)
@@ -105,7 +109,7 @@ class CrowdRun:
         """Users, closers, and the block around them that closes last."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watchdog, self.hung)
-            with self.scope:
+            with self.threads.playing(nursery), self.scope:
                 token = PART.set("subject")
                 try:
                     await self._together()
@@ -116,10 +120,6 @@ class CrowdRun:
                     self._check("the block's close")
                     PART.reset(token)
             nursery.cancel_scope.cancel()
-        try:
-            trio.lowlevel.remove_instrument(self.injector)
-        except KeyError:
-            self.found.append("I19 the instrument was gone before the end")
 
     async def _together(self) -> None:
         crowd = self.crowd
@@ -169,20 +169,15 @@ class CrowdRun:
             finally:
                 self.taken -= mine
 
-    async def _copy(self, piece: memoryview) -> bytes:
-        """As in a thread: not begun by a task that is cancelled, and then not ended by it."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+    def _fails(self, _: str) -> bool:
+        """One more copy; whether it is the one that breaks."""
         self.copies += 1
-        if self.copies == self.crowd.fails_at:
-            self.expected.append(Bug("a copy failed"))
-            raise self.expected[-1]
-        # Bounded by: the sleep.
-        with trio.CancelScope(shield=True):
-            await trio.sleep(LET_GO_SECONDS / 8)
-        return bytes(piece)
+        return self.copies == self.crowd.fails_at
 
     async def _close(self, number: int) -> None:
         await trio.sleep(0.004 + 0.001 * number)
+        for _ in range(self.crowd.turns):
+            await trio.lowlevel.checkpoint()
         await self.rebuilder.aclose()
         self._check(f"closer {number}")
 
@@ -197,7 +192,7 @@ class CrowdRun:
 
     def _told(self, group: BaseExceptionGroup[Bug]) -> None:
         raised = [each.error for each in self.injector.strikes if each.error is not None]
-        known = [*raised, *self.expected]
+        known = [*raised, *self.threads.errors]
         self.found += [f"I11 unknown: {each!r}" for each in _flat(group) if each not in known]
 
     def findings(self) -> list[str]:
@@ -212,7 +207,7 @@ class CrowdRun:
         if self.injector.spun:
             found.append("I0 spins")
         found += [f"I20 `Cancelled` a second time: {each}" for each in self.injector.twice]
-        if not any(each.hit for each in self.injector.strikes) and not self.expected:
+        if not any(each.hit for each in self.injector.strikes) and not self.threads.errors:
             done = self.finished == self.crowd.users
             found += (
                 [] if done else [f"I0 {self.finished} of {self.crowd.users} users came to an end"]
@@ -228,30 +223,40 @@ def _flat(group: BaseException) -> list[BaseException]:
 
 def run_crowd(case: Case, *, record: bool = False) -> tuple[CrowdRun, list[str]]:
     """One run and what it breaks."""
+    return on_loop(partial(_run_here, case, record=record))
+
+
+async def _run_here(case: Case, *, record: bool = False) -> tuple[CrowdRun, list[str]]:
     run = CrowdRun(CROWDS[case.scenario], case, record)
+    await afresh()
     with deterministic(case.schedule):
-        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.lowlevel.add_instrument(run.injector)
         try:
-            trio.run(run.main, clock=clock, instruments=[run.injector])
+            await run.main()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - it is what the run came to
             run.found.append(f"I11 unknown: {error!r}")
+        if not removed(run.injector):
+            run.found.append("I19 the instrument was gone before the end")
     return run, run.findings()
 
 
 def explore(name: str, schedule: str) -> Tally:
     """All single faults under this schedule: the crowd cancelled, each of it cancelled, each struck by an exception."""
+    return on_loop(partial(_explore, Case(name, schedule)))
+
+
+async def _explore(plain: Case) -> Tally:
     tally = Tally()
-    plain = Case(name, schedule)
-    clean = _add(tally, plain, record=True)
+    clean = await _add(tally, plain, record=True)
     for point in clean.injector.points:
         for fault in struck_at(point, whole=True):
-            if len(tally.failures) < FAILURES_MAX and fault.who not in {"caller", "drain"}:
-                _add(tally, plain.with_fault(fault))
+            if len(tally.failures) < FAILURES_MAX and fault.who not in {CALLER, DRAIN}:
+                await _add(tally, plain.with_fault(fault))
     return tally
 
 
-def _add(tally: Tally, case: Case, *, record: bool = False) -> CrowdRun:
-    run, findings = run_crowd(case, record=record)
+async def _add(tally: Tally, case: Case, *, record: bool = False) -> CrowdRun:
+    run, findings = await _run_here(case, record=record)
     tally.runs += 1
     tally.points += bool(case.faults)
     tally.inert += bool(case.faults) and not any(each.hit for each in run.injector.strikes)

@@ -11,25 +11,32 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
-import trio.testing
 
 from actors.context import Door, Gateway
 from actors.exchange import run_exchange
 from actors.ports import Caller
 from actors.probe import acting
+from actors.recording import ended, recorded
+from actors.tape import Tape
 from gate.observe import Outcome
 from ops.chaos.cases import PORT, Case
-from ops.chaos.inject import PART, Abandoned, Injector, Targets, site_of
+from ops.chaos.inject import PART, Injector, Targets, abandon, site_of
+from ops.chaos.loop import afresh, at_rest, on_loop
 from ops.chaos.scenario import Scenario
-from ops.chaos.sched import all_tasks, deterministic, throw
+from ops.chaos.sched import all_tasks, deterministic
 from ops.chaos.world import Stage, door, rival_caller, staged
 
-__all__ = ["Run", "play", "settled", "watchdog"]
+__all__ = ["Run", "play", "play_here", "removed", "settled", "warnings_kept", "watchdog"]
 
 HANG_SECONDS: Final = 3600.0  # of virtual time: no clock of a scenario is longer
+HEAD_START_SECONDS: Final = (
+    0.001  # in which a rival gets as far as it gets without waiting for time
+)
+TAPE_KEY: Final = b"chaos"
 ABANDON_ROUNDS: Final = 100  # that the tasks of a run which hangs are given to unwind
 
 
@@ -55,6 +62,7 @@ class Run:
     alive: bool = False
     tasks_left: int = 0
     warned: list[str] = field(default_factory=list)
+    tape: Tape | None = None
 
     @property
     def struck(self) -> bool:
@@ -83,56 +91,104 @@ def play(
     record_from: int = 0,
     supervise: Supervise = run_exchange,
 ) -> Run:
-    """Runs the case. `record`: with every point behind `record_from`."""
+    """Runs the case, on a loop of its own. `record`: with every point behind `record_from`."""
+    return on_loop(
+        partial(
+            play_here, case, scenario, record=record, record_from=record_from, supervise=supervise
+        )
+    )
+
+
+async def play_here(
+    case: Case,
+    scenario: Scenario,
+    *,
+    record: bool = False,
+    record_from: int = 0,
+    supervise: Supervise = run_exchange,
+) -> Run:
+    """The same on the loop that there is, which `ops.chaos.loop` has begun."""
     run = _prepared(case, scenario, record=record, record_from=record_from)
     run.supervise = supervise
-    with deterministic(case.schedule), _warnings_kept(run.warned):
+    await afresh()
+    with deterministic(case.schedule), warnings_kept(run.warned):
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        trio.lowlevel.add_instrument(run.injector)
         try:
-            clock = trio.testing.MockClock(autojump_threshold=0)
-            trio.run(_main, run, clock=clock, instruments=[run.injector])
+            await _main(run)
         except BaseException as error:  # noqa: ASYNC103 - whatever it is, it is what the run came to
-            if isinstance(error, KeyboardInterrupt):
+            if _interrupted(error):
                 raise
             run.escaped = error
+        finally:
+            run.alive = removed(run.injector)
+        run.tasks_left = trio.lowlevel.current_statistics().tasks_living - tasks
     return run
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether somebody wants all of it to end."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_interrupted, error.exceptions))
+    return isinstance(error, KeyboardInterrupt)
+
+
+def removed(injector: Injector) -> bool:
+    """Takes the instrument away; False where it was gone before."""
+    try:
+        trio.lowlevel.remove_instrument(injector)
+    except KeyError:
+        return False
+    return True
 
 
 def _prepared(case: Case, scenario: Scenario, *, record: bool, record_from: int) -> Run:
     stage = staged(scenario, tuple(fault.at for fault in case.faults if fault.who == PORT))
     scope = trio.CancelScope()
     gate = stage.gate
-    targets = Targets(scope, stage.caller.leave, gate.open.shut_down)
+    targets = Targets(scope, stage.caller.leave, gate.open.shut_down, lambda: stage.caller.turns)
     injector = Injector(case.faults, targets, record, record_from)
     return Run(case, scenario, stage, injector, scope)
 
 
 async def _main(run: Run) -> None:
-    tasks = trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watchdog, run.hung)
-        _happenings(run, nursery)
-        others = [trio.Event(), trio.Event()]
-        nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
-        if run.scenario.rivals:
-            await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(_rivals, run, "follower", run.scenario.followers, others[1])
-        with run.scope:
-            token = PART.set("subject")
-            try:
-                with acting("exchange"):
-                    run.outcome = await run.supervise(door(), run.stage.caller, run.stage.gate)
-            finally:
-                PART.reset(token)
-                run.ended_at = trio.current_time()
-        for each in others:
-            await each.wait()
+        with run.stage.threads.playing(nursery):
+            await _exchanges(run, nursery)
+            await run.stage.threads.done()
         nursery.cancel_scope.cancel()
-    run.tasks_left = trio.lowlevel.current_statistics().tasks_living - tasks
-    try:
-        trio.lowlevel.remove_instrument(run.injector)
-        run.alive = True
-    except KeyError:
-        run.alive = False
+
+
+async def _exchanges(run: Run, nursery: trio.Nursery) -> None:
+    """The one that is struck, those beside it, and what happens meanwhile."""
+    _happenings(run, nursery)
+    others = [trio.Event(), trio.Event()]
+    nursery.start_soon(_rivals, run, "rival", run.scenario.rivals, others[0])
+    if run.scenario.rivals:
+        await at_rest()
+    nursery.start_soon(_rivals, run, "follower", run.scenario.followers, others[1])
+    with run.scope:
+        token = PART.set("subject")
+        try:
+            with acting("exchange"):
+                run.outcome = await _supervised(run)
+        finally:
+            PART.reset(token)
+            run.ended_at = trio.current_time()
+    for each in others:
+        await each.wait()
+
+
+async def _supervised(run: Run) -> Outcome:
+    """As the door does it: on a tape, where the scenario has one."""
+    stage, at = run.stage, door(endpoint=run.scenario.endpoint)
+    if not run.scenario.recorded:
+        return await run.supervise(at, stage.caller, stage.gate)
+    tape = run.tape = Tape(TAPE_KEY)
+    outcome = await run.supervise(at, *recorded(at, stage.caller, stage.gate, tape))
+    ended(outcome, tape)
+    return outcome
 
 
 async def _rivals(run: Run, name: str, many: int, over: trio.Event) -> None:
@@ -173,17 +229,15 @@ async def watchdog(hung: list[str]) -> None:
     """Ends a run that does not end by itself, shields included, and says in `hung` where everybody stood."""
     await trio.sleep(HANG_SECONDS)
     own = trio.lowlevel.current_task()
+    tasks = [task for task in all_tasks() if task is not own and PART in task.context]
+    hung += [f"{task.name} at {site_of(task)}" for task in tasks]
     for _ in range(ABANDON_ROUNDS):
-        tasks = [task for task in all_tasks() if task is not own and PART in task.context]
-        if not hung:
-            hung += [f"{task.name} at {site_of(task)}" for task in tasks]
-        for task in tasks:
-            throw(task, Abandoned())
+        abandon(but=own)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 @contextmanager
-def _warnings_kept(kept: list[str]) -> Iterator[None]:
+def warnings_kept(kept: list[str]) -> Iterator[None]:
     """Un-awaited coroutines and resources that were not closed are said as warnings, or to a hook."""
     show, hook = warnings.showwarning, sys.unraisablehook
     warnings.showwarning = lambda message, *_, **__: kept.append(str(message))

@@ -11,11 +11,15 @@ from gate.config import (
     FilterConfig,
     HoldConfig,
     LimitsConfig,
+    PathKind,
     Prefill,
     RecoveryConfig,
     RouteConfig,
 )
+from gate.filters.plugin import FilterPlugin
+from gate.ingress import CHAT_PATH
 from ops.chaos.wire import Answer, request
+from ops.provider_script import Attempt, Write
 
 __all__ = ["Asking", "Scenario", "Service"]
 
@@ -52,13 +56,22 @@ class Scenario:
     """`targets`: the script of each, asked in this order. `said`: the whole answer text; `code`: what the exchange ends with (empty: success).
 
     `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
-    `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes.
+    `gets`: what of it the caller has got in the end where nothing strikes, also where that is an error. `endpoint`: what is asked; `paths`: of each target, in order. `relays`: the answer is nobody's to read, and `said` all of its body.
+    `plugins`: by kind, filters that other packages bring; `thread_seconds`: that each worker thread takes. `recorded`: the exchange is taken down on a tape.
+    `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes; `lingers`: that it may go on behind its last byte.
     """
 
     about: str
     targets: Sequence[Sequence[Answer]]
     said: str = ""
     code: str = ""
+    gets: str = ""
+    endpoint: str = CHAT_PATH
+    paths: tuple[PathKind, ...] = ()
+    relays: bool = False
+    plugins: Mapping[str, type[FilterPlugin]] = field(default_factory=dict)
+    thread_seconds: float = 0.0
+    recorded: bool = False
     calls: tuple[tuple[str, str], ...] = ()
     asking: Asking = Asking()
     rivals: int = 0
@@ -69,12 +82,26 @@ class Scenario:
     rows: tuple[int, ...] = ()
     wait: float = 0.0
     lasts: float | None = None
+    lingers: float = 0.0
     filters: tuple[str, ...] = _EMPTY
     tables: Mapping[str, FilterConfig] = field(default_factory=dict)
     route: RouteConfig = _ROUTE
     limits: LimitsConfig = _LIMITS
     prefill: Prefill = "none"
     concurrency: int = 64
+
+    @property
+    def tunnels(self) -> bool:
+        """Some answer is its provider's bytes."""
+        return self.relays or "tunnel" in self.paths
+
+    def events(self, alias: str) -> set[bytes]:
+        """What its providers say in streams, event by event, as a caller of this alias gets it through a tunnel."""
+        answers = [each for script in self.targets for each in script if each is not None]
+        scripts = [each if isinstance(each, Attempt) else each("") for each in answers]
+        writes = [step.data for each in scripts for step in each.steps if isinstance(step, Write)]
+        named = b"".join(writes).replace(b'"model":"m"', b'"model":"%b"' % alias.encode())
+        return set(named.split(b"\n\n"))
 
     @property
     def streams(self) -> bool:

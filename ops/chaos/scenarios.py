@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gate.config import ClocksConfig, FilterConfig, HoldConfig, LimitsConfig, RecoveryConfig
-from ops.chaos import faults
+from ops.chaos import faults, scenarios_filters, scenarios_responses, scenarios_tunnel
 from ops.chaos.scenario import Asking, Scenario, Service, route
 from ops.chaos.wire import (
     DONE,
@@ -301,4 +301,12 @@ _SCENARIOS: dict[str, Scenario] = {
     ),
 }
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**_SCENARIOS, **faults.scenarios()})
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
+    {
+        **_SCENARIOS,
+        **scenarios_responses.scenarios(),
+        **scenarios_tunnel.scenarios(),
+        **scenarios_filters.scenarios(),
+        **faults.scenarios(),
+    }
+)

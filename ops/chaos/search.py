@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from time import monotonic, process_time
 from typing import Final
 
-from ops.chaos import faults, rebuilds
+from ops.chaos import faults, rebuilds, rings
 from ops.chaos.cases import Case
 from ops.chaos.explore import Failure, Tally, decisions, explore, run_case, shrunk
 from ops.chaos.run import play, settled
@@ -17,7 +17,7 @@ from ops.chaos.scenario import Scenario
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sched import FIFO, schedule_names
 
-__all__ = ["LEVELS", "Level", "Result", "Unit", "search", "units_of"]
+__all__ = ["LEVELS", "Level", "Result", "Unit", "ring_units", "search", "units_of"]
 
 ROWS: Final = frozenset(row.name for row in faults.CATALOGUE)
 UNITS_PER_CHILD: Final = (
@@ -27,15 +27,19 @@ UNITS_PER_CHILD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played)."""
+    """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played).
+
+    `every`: of so many faults at points one is tried, in each scenario another one; of those of ports, all.
+    """
 
     schedules: tuple[str, ...]
     pairs: frozenset[str] = frozenset()
     rows: frozenset[str] = frozenset()
+    every: int = 1
 
 
 LEVELS: Final[Mapping[str, Level]] = {
-    "quick": Level((FIFO,)),
+    "quick": Level((FIFO,), every=3),
     "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO})),
     "deep": Level(
         tuple(schedule_names(30)), frozenset(schedule_names(6)), frozenset(schedule_names(6))
@@ -45,13 +49,16 @@ LEVELS: Final[Mapping[str, Level]] = {
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One scenario under one schedule. `plain`: nothing strikes."""
+    """One scenario under one schedule. `plain`: nothing strikes; `portion`: in a ring above the first; `row`: of the table, if not the scenario's own."""
 
     scenario: str
     schedule: str
     pairs: bool
     plain: bool
     first: bool = False
+    every: int = 1
+    portion: rings.Portion | None = None
+    row: str = ""
 
 
 @dataclass(slots=True)
@@ -86,9 +93,28 @@ def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list
             pairs=schedule in level.pairs and name not in rows,
             plain=name in rows and schedule not in level.rows,
             first=first,
+            every=level.every,
         )
         for schedule in level.schedules
         for name in names
+    ]
+
+
+def ring_units(
+    level: str, ring: int, names: Sequence[str], schedule: str | None, *, first: bool
+) -> list[Unit]:
+    """The units of ring 2 or 3; without names, all of a ring are one row of the table."""
+    return [
+        Unit(
+            each.scenario,
+            each.schedule,
+            pairs=False,
+            plain=False,
+            first=first,
+            portion=each,
+            row="" if names else f"ring {ring}",
+        )
+        for each in rings.portions(level, ring, names, schedule)
     ]
 
 
@@ -121,6 +147,9 @@ def _replayed(corpus: Iterable[Case]) -> Tally:
     tally = Tally()
     with settled():
         for case in corpus:
+            if case.ring != 1:
+                tally.add(rings.replayed(case))
+                continue
             run, findings = run_case(case, scenario_of(case.scenario))
             tally.runs += 1
             tally.points += 1
@@ -143,11 +172,13 @@ def _unit(unit: Unit) -> tuple[str, Tally, float]:
     """In a worker process: its tally and the CPU seconds that it took."""
     began = process_time()
     with settled():
-        if unit.scenario in rebuilds.CROWDS:
+        if unit.portion is not None:
+            tally = rings.explored(unit.portion, first=unit.first)
+        elif unit.scenario in rebuilds.CROWDS:
             tally = rebuilds.explore(unit.scenario, unit.schedule)
         else:
             tally = _scenario(unit)
-    return unit.scenario, tally, process_time() - began
+    return unit.row or unit.scenario, tally, process_time() - began
 
 
 def _scenario(unit: Unit) -> Tally:
@@ -164,6 +195,7 @@ def _scenario(unit: Unit) -> Tally:
         plain=unit.plain,
         baseline=baseline,
         first=unit.first,
+        every=unit.every,
     )
     tally.failures = [shrunk(each, scenario) for each in tally.failures[:3]] + tally.failures[3:]
     return tally

@@ -24,6 +24,7 @@ __all__ = [
     "json_body",
     "refuses",
     "request",
+    "rest_of",
     "spoken",
     "stream",
     "text",
@@ -99,14 +100,14 @@ def spoken(
 
     def reply(prefix: str) -> Attempt:
         pieces: list[bytes | int | Ending] = [lead] if lead else []
-        for word in _rest(words, prefix):
+        for word in rest_of(words, prefix):
             pieces += [every_ms, text(word)] if every_ms else [text(word)]
         return stream(*pieces, *end)
 
     return reply
 
 
-def _rest(words: Sequence[str], prefix: str) -> list[str]:
+def rest_of(words: Sequence[str], prefix: str) -> list[str]:
     """What comes behind `prefix`; a word that it ends within is cut there."""
     rest, left = [], len(prefix) if "".join(words).startswith(prefix) else 0
     for word in words:

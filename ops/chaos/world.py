@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from actors.awaiting import Threaded
 from actors.context import Door, Gateway, OpenExchanges, Pool, Target
 from actors.dispatch import Dispatch
+from actors.ports import AwaitingFilters
 from actors.world import World
 from gate.budget import MemoryBudget
+from gate.filters.plugin import plugged_in
 from gate.health import ProviderHealth
+from gate.ingress import CHAT_PATH
 from gate.observe import Observation, What
 from gate.retry_budget import RetryBudget
 from ops.chaos.ports import Asked, Calls, PlayedCaller, PlayedFilters, PlayedProvider
 from ops.chaos.scenario import Scenario
+from ops.chaos.threads import PlayedThreads
 from ops.chaos.wire import ALIAS, request
 
 __all__ = ["SUBJECT", "Stage", "door", "staged"]
@@ -33,6 +38,7 @@ class Stage:
     caller: PlayedCaller
     providers: list[PlayedProvider]
     services: dict[str, PlayedFilters]
+    threads: PlayedThreads
     observations: list[Observation] = field(default_factory=list)
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
 
@@ -56,6 +62,7 @@ class Stage:
         if len(gate.open):
             found.append(f"{len(gate.open)} open exchanges")
         found += [f"{each.name}: {each.open} open" for each in self.services.values() if each.open]
+        found += [f"{self.threads.running} threads"] if self.threads.running else []
         return found
 
 
@@ -64,7 +71,14 @@ def staged(scenario: Scenario, failing: tuple[int, ...] = ()) -> Stage:
     calls = Calls(failing)
     providers = [PlayedProvider(script, calls, SUBJECT) for script in scenario.targets]
     services = {
-        name: PlayedFilters(name, calls, SUBJECT, seconds=each.seconds, denied=each.denied)
+        name: PlayedFilters(
+            name,
+            calls,
+            SUBJECT,
+            seconds=each.seconds,
+            denied=each.denied,
+            decides=each.table.gating and each.table.failure == "closed",
+        )
         for name, each in scenario.services.items()
     }
     observations: list[Observation] = []
@@ -79,7 +93,8 @@ def staged(scenario: Scenario, failing: tuple[int, ...] = ()) -> Stage:
         stuck=asking.stuck,
         write_seconds=WRITE_SECONDS,
     )
-    return Stage(scenario, calls, gate, caller, providers, services, observations, crashes)
+    threads = PlayedThreads(scenario.thread_seconds, calls.due)
+    return Stage(scenario, calls, gate, caller, providers, services, threads, observations, crashes)
 
 
 def rival_caller() -> PlayedCaller:
@@ -87,9 +102,9 @@ def rival_caller() -> PlayedCaller:
     return PlayedCaller((request(),), Calls())
 
 
-def door(exchange: str = SUBJECT) -> Door:
+def door(exchange: str = SUBJECT, endpoint: str = CHAT_PATH) -> Door:
     """What the door let in."""
-    return Door(exchange, None, b"application/json", None)
+    return Door(exchange, None, b"application/json", None, endpoint=endpoint)
 
 
 def _gateway(
@@ -106,9 +121,10 @@ def _gateway(
             provider,
             f"model-{at}",
             at,
-            frozenset({"tools", "json_schema"}),
+            frozenset({"tools", "json_schema", "responses"}),
             ProviderHealth(failures=1000, open_seconds=30.0),
             scenario.prefill,
+            scenario.paths[at] if scenario.paths else "normalized",
         )
         for at, provider in enumerate(providers)
     )
@@ -118,8 +134,24 @@ def _gateway(
     )
     tables = {**scenario.tables, **{name: each.table for name, each in scenario.services.items()}}
     names = (*scenario.filters, *services)
+    plugins, heavy = scenario.plugins, Threaded()
+    awaiting: dict[str, AwaitingFilters] = {
+        name: heavy
+        for name, table in tables.items()
+        if table.kind in plugins and plugins[table.kind].heavy
+    }
+    pool = Pool(
+        ALIAS,
+        route,
+        names,
+        targets,
+        retries,
+        tables,
+        {**awaiting, **services},
+        plugins={kind: plugged_in(plugin) for kind, plugin in plugins.items()},
+    )
     return Gateway(
-        pools={ALIAS: Pool(ALIAS, route, names, targets, retries, tables, services)},
+        pools={ALIAS: pool},
         limits=limits,
         caller_write_seconds=WRITE_SECONDS,
         dispatch=Dispatch(

@@ -346,12 +346,12 @@ async def test_a_channel_error_that_nobody_explains_is_reported() -> None:
     assert left_behind(gate) == []
 
 
-async def test_an_ingress_that_dies_ends_everything() -> None:
-    """Without a watch nobody would notice the caller leaving."""
+async def test_an_ingress_that_dies_ends_in_a_terminal() -> None:
+    """Without a watch nobody would notice the caller leaving; but the one that is there is told."""
     records, caller = Records(), DeafCaller()
     gate = gateway(ScriptedProvider(), records=records)
     outcome = await supervise(gate, caller)
     assert (outcome.kind, outcome.code) == (OutcomeKind.ERROR, "internal_error")
-    assert caller.starts == 0
+    assert (caller.status, caller.code) == (500, "internal_error")
     assert len(records.crashes) == 1
     assert left_behind(gate) == []

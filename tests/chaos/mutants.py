@@ -64,8 +64,7 @@ MUTANTS: Final = (
         REBUILDER,
         "                await self._let_go.wait()\n",
         "                await trio.lowlevel.checkpoint()\n                self._let_go = trio.Event()\n                await self._let_go.wait()\n",
-        "rebuilds",
-        # Not found yet: no crowd ends its last rebuild in just the turn between test and wait.
+        "rebuilds-met",
     ),
     _mutant(
         "last-out-does-not-tell",
@@ -216,8 +215,8 @@ MUTANTS: Final = (
     _mutant(
         "sink-beside-the-actors",
         EXCHANGE,
-        "                                    for actor in actors:\n                                        inner.start_soon(actor)\n",
-        "                                    for actor in actors:\n                                        outer.start_soon(actor)\n",
+        "                                            inner.start_soon(actor)\n",
+        "                                            outer.start_soon(actor)\n",
         "healthy",
     ),
     _mutant(
@@ -227,6 +226,13 @@ MUTANTS: Final = (
         "                    with trio.CancelScope(shield=True):\n                        await releases.send(terminal or self._early_end())\n",
         "drained",
         "stuck-caller",
+    ),
+    _mutant(
+        "cut-off-attempt-is-not-told",
+        EXCHANGE,
+        "                                    admitted.cut_off()\n",
+        "                                    pass\n",
+        "healthy",
     ),
     _mutant(
         "outer-scope-not-cancelled",
@@ -240,6 +246,27 @@ MUTANTS: Final = (
         EXCHANGE,
         "        except* Exception as group:  # noqa: BLE001 - the boundary where our own bugs become an outcome\n            supervisor.crashed(group)\n",
         "        except* BaseException as group:  # noqa: BLE001\n            supervisor.crashed(group)\n",
+        "healthy",
+    ),
+    _mutant(
+        "ingress-takes-the-sink-along",
+        EXCHANGE,
+        "outer.start_soon(self._guarded, reading)",
+        "outer.start_soon(reading)",
+        "healthy",
+    ),
+    _mutant(
+        "watch-takes-the-sink-along",
+        EXCHANGE,
+        "outer.start_soon(self._guarded, watching)",
+        "outer.start_soon(watching)",
+        "healthy",
+    ),
+    _mutant(
+        "a-death-beside-the-sink-ends-nothing",
+        EXCHANGE,
+        "            self.crashed(error)\n            self._ending.stop()\n",
+        "            self.crashed(error)\n",
         "healthy",
     ),
     # --- the evaluator
@@ -303,6 +330,20 @@ MUTANTS: Final = (
         "judged",
     ),
     _mutant(
+        "filters-bug-is-not-told",
+        AWAITING,
+        "                self._crashed(error)",
+        "                pass",
+        "judged",
+    ),
+    _mutant(
+        "thread-is-waited-for",
+        AWAITING,
+        "abandon_on_cancel=True",
+        "abandon_on_cancel=False",
+        "threads-late",
+    ),
+    _mutant(
         "filter-deadline-ignored",
         AWAITING,
         "        if clock.cancelled_caught:\n            awaited.fail(DEADLINE)\n",
@@ -321,8 +362,7 @@ MUTANTS: Final = (
         AWAITING,
         "            if self._fresh:\n                scope.cancel()\n",
         "",
-        "judged-slow-caller",
-        # Not found yet: whatever arrives next looks at all answers, so that it shows as a delay only.
+        "judged-in-time",
     ),
     # --- the attempt
     _mutant(
@@ -394,8 +434,8 @@ MUTANTS: Final = (
     _mutant(
         "second-order-before-the-end",
         COORDINATOR,
-        "                    await orders.send(order)\n",
-        "                    await orders.send(order)\n                    await orders.send(order)\n",
+        "                await orders.send(order)\n",
+        "                await orders.send(order)\n                await orders.send(order)\n",
         "healthy",
     ),
     _mutant(
@@ -445,11 +485,47 @@ MUTANTS: Final = (
         "slow-caller",
     ),
     _mutant(
+        "cut-relay-ends-well",
+        SINK,
+        "await (self._break_off() if body is None else self._end(body))",
+        'await self._end(body or b"")',
+        "relayed-cut",
+    ),
+    _mutant(
+        "broken-off-before-it-is-over",
+        SINK,
+        "        self._ending.over = True\n        self._caller.abort()\n",
+        "        self._caller.abort()\n        await trio.lowlevel.checkpoint()\n",
+        "relayed-cut",
+    ),
+    _mutant(
         "following-item-is-dropped",
         SINK,
         "            else:\n                following = after\n",
         "            else:\n                break\n",
         "slow-caller",
+    ),
+    # --- tunnels, and what takes exchanges down
+    _mutant(
+        "tunnel-error-goes-on",
+        "gate/framing_tunnel.py",
+        "    comments = False\n",
+        "    comments = True\n",
+        "tunnel-stalled",
+    ),
+    _mutant(
+        "tape-holds-the-provider-open",
+        "actors/recording.py",
+        "            return await self._opening.__aexit__(kind, error, trace)",
+        "            return await self._opening.__aexit__(kind, error, trace) if error is None else None",
+        "recorded",
+    ),
+    _mutant(
+        "tape-keeps-the-slot",
+        "actors/recording_process.py",
+        "                name = await held.enter_async_context(self._inner.slot(names, place))\n",
+        "                name = await self._inner.slot(names, place).__aenter__()\n",
+        "recorded",
     ),
     # --- ingress
     _mutant(

@@ -11,6 +11,8 @@ LINES = (
     "healthy --schedule s7 --cancel req:78 --raise '*:79'",
     "judged --raise port:3",
     "queued --schedule reverse --cancel caller:5",
+    "healthy --ring 2 --schedule s7 --cancel reset:78 --raise sink:79",
+    "json --ring 3 --cancel half:5",
 )
 
 
@@ -41,6 +43,10 @@ def test_a_remark_is_not_part_of_the_case() -> None:
         "healthy --cancel",
         "healthy --break req:1",
         "healthy --cancel req:1 --cancel req:2 --cancel req:3",
+        "healthy --cancel reset:1",
+        "healthy --ring 1 --cancel provider:1",
+        "healthy --ring 2 --raise half:1",
+        "healthy --ring 4",
     ],
 )
 def test_a_line_that_says_nothing_is_refused(line: str) -> None:

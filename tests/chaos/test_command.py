@@ -20,6 +20,18 @@ def test_one_case_tells_what_it_hit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("ring", "who"), [(2, "reset:50"), (3, "half:50")])
+def test_one_case_of_another_ring_is_told_too(
+    ring: int, who: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the same command."""
+    assert run_chaos(["json"], cancel=[who], ring=ring) == 0
+    said = capsys.readouterr().out
+    assert "the caller: status " in said
+    assert "every invariant holds" in said
+
+
+@pytest.mark.slow
 def test_a_search_is_a_table_with_its_figures(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -34,6 +46,32 @@ def test_a_search_is_a_table_with_its_figures(
     assert "await sites" in said
 
 
+@pytest.mark.slow
+def test_under_a_schedule_that_is_named_nothing_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The quick search tries a third."""
+    points = []
+    for schedule in (None, "fifo"):
+        assert run_chaos(["left-early"], schedule=schedule, jobs=1) == 0
+        points.append(int(capsys.readouterr().out.partition(" points (")[0].split()[-1]))
+    assert points[0] < points[1] < 4 * points[0]
+
+
+@pytest.mark.slow
+def test_a_search_of_a_ring_is_a_table_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Cases of every ring may stand in a corpus, and run first."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("json --ring 3 --cancel reset:50\njson --ring 2 --cancel reset:50\n")
+    assert run_chaos(["json"], jobs=1, corpus=corpus, ring=3) == 0
+    said = capsys.readouterr().out
+    assert "corpus.txt" in said
+    assert "26 points" in said
+    assert " 0 failures" in said
+
+
 @pytest.mark.parametrize(
     ("scenarios", "options", "reason"),
     [
@@ -42,6 +80,9 @@ def test_a_search_is_a_table_with_its_figures(
         (["healthy"], {"cancel": ["req"]}, "'req' is not WHO:K"),
         ([], {"cancel": ["req:1"]}, "a fault needs one scenario"),
         ([], {"level": "loud"}, "no search 'loud'"),
+        (["healthy"], {"ring": 4}, "no ring '4'"),
+        (["judged"], {"ring": 3}, "no scenario 'judged' in ring 3"),
+        (["healthy"], {"cancel": ["reset:1"]}, "ring 1 has no connections"),
         ([], {"corpus": Path("/nowhere/corpus.txt")}, "No such file"),
     ],
 )

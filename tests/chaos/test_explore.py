@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ops.chaos.cases import Case, parse_case
-from ops.chaos.explore import Failure, Tally, decisions, explore, planned, run_case, shrunk
+from ops.chaos.explore import Failure, Tally, decisions, explore, planned, run_case, sampled, shrunk
 from ops.chaos.run import play, settled
 from ops.chaos.scenario import Scenario
 from ops.chaos.scenarios import SCENARIOS
@@ -39,6 +39,19 @@ def test_points_between_which_nothing_happens_are_planned_once() -> None:
         "exchange",
         "watch",
     }
+
+
+def test_a_sample_leaves_out_no_port_and_shares_the_points_out() -> None:
+    """Both halves together are everything; another scenario has the other half."""
+    run = play(Case("healthy"), SCENARIOS["healthy"], record=True)
+    faults = list(planned(run.injector.points, ports=3))
+    half = list(sampled(faults, "healthy", 2))
+    ports = [fault for fault in faults if fault.who == "port"]
+    assert len(half) == (len(faults) - 3) // 2 + 3
+    assert half[-3:] == ports
+    halves = {tuple(sampled(faults, name, 2)) for name in SCENARIOS}
+    assert [set(faults) == set().union(*halves), len(halves)] == [True, 2]
+    assert list(sampled(faults, "healthy", 1)) == faults
 
 
 def test_a_search_stops_at_its_first_failure_if_it_is_asked_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -70,3 +71,31 @@ def test_text_that_no_provider_said_is_noticed() -> None:
         assert broken(run) == []
         run.stage.caller.received[:] = received
         assert number in {finding.split()[0] for finding in broken(run)}, received
+
+
+def test_a_plans_key_goes_out_once_and_names_its_exchange() -> None:
+    """Two attempts of one exchange."""
+    run = play(parse_case("exact"), SCENARIOS["exact"])
+    for keys, number in (
+        ((b"ex-1.1", b"ex-1.2"), []),
+        ((b"ex-1.1", b"ex-1.1"), ["I17"]),
+        ((b"ex-1.1", b"ex-2.2"), ["I17"]),
+    ):
+        for asked, key in zip(run.stage.asked, keys, strict=False):
+            asked.request = replace(asked.request, headers=[(b"idempotency-key", key)])
+        assert [finding.split()[0] for finding in broken(run)] == number
+
+
+def test_what_is_added_to_a_tunnel_and_an_end_that_breaks_off_are_noticed() -> None:
+    """An event that is nobody's, a body that is broken off where an error could be told, a tape that lost something."""
+    run = play(parse_case("tunnel"), SCENARIOS["tunnel"])
+    assert broken(run) == []
+    run.stage.caller.received[:0] = b": ours\n\n"
+    assert {finding.split()[0] for finding in broken(run)} >= {"I7"}
+    run = play(parse_case("healthy"), SCENARIOS["healthy"])
+    run.stage.caller.aborted = True
+    assert "I10 broken off, where an error could have been told" in broken(run)
+    run = play(parse_case("recorded"), SCENARIOS["recorded"])
+    assert run.tape is not None
+    run.tape.dropped = 1
+    assert broken(run)[0].startswith("I11 not all was taken down")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ops.chaos.reading import read_object, read_stream
+from ops.chaos import wire_responses
+from ops.chaos.reading import RESPONSES, read_body, read_events, read_object, read_stream
 from ops.chaos.wire import DONE, ROLE, STOP, calls, error_event, json_body, text, thought
-from ops.provider_script import Write
+from ops.provider_script import Attempt, Write
 
 
 def test_a_stream_is_put_together() -> None:
@@ -38,3 +39,42 @@ def test_a_whole_object_is_read_the_same_way() -> None:
     assert isinstance(step, Write)
     read = read_object(step.data)
     assert (read.text, read.done, read.finishes) == ("Hello", True, 1)
+
+
+def test_a_response_is_put_together_and_held_against_its_end() -> None:
+    """By its deltas, and by the object that ends it."""
+    body = b"".join(writes(wire_responses.spoken("He", "llo")("")))
+    read = read_events(RESPONSES, body)
+    assert (read.text, read.done, read.finishes, read.wrong) == ("Hello", True, 1, [])
+    call = read_events(RESPONSES, b"".join(writes(wire_responses.called("f", '{"a": 1}'))))
+    assert (call.calls, call.wrong) == ({0: ("f", '{"a": 1}')}, [])
+    failed = read_events(RESPONSES, b"".join(writes(wire_responses.failed())))
+    assert (failed.error, failed.terminals) == ("engine_failed", 1)
+    relayed = read_events(
+        RESPONSES, body[: body.index(b"event: response.completed")] + error_event()
+    )
+    assert (relayed.text, relayed.error, relayed.done) == ("Hello", "engine_failed", False)
+    (whole,) = writes(wire_responses.whole("Hello"))
+    assert read_body(RESPONSES, whole).text == "Hello"
+
+
+def test_what_no_client_of_responses_would_take_is_said() -> None:
+    """A number that is missing, a beginning that comes late, an end that says something else."""
+    *events, last, _ = b"".join(writes(wire_responses.spoken("He", "llo")(""))).split(b"\n\n")
+    whole = [each + b"\n\n" for each in (*events, last)]
+    assert read_events(RESPONSES, b"".join(whole[:2] + whole[3:])).wrong[0].startswith("no event 2")
+    assert "does not begin first" in read_events(RESPONSES, b"".join(whole[1:])).wrong[1]
+    other = last.replace(b"Hello", b"Hullo") + b"\n\n"
+    assert "is another" in read_events(RESPONSES, b"".join([*whole[:-1], other])).wrong[0]
+
+
+def test_what_is_relayed_is_its_own_text() -> None:
+    """But for an error."""
+    assert read_body("/v1/embeddings", b'{"data": []}').text == '{"data": []}'
+    assert read_body("/v1/audio/speech", b"\xff\x00").text == "\xff\x00"
+    assert read_body("/v1/embeddings", b'{"error": {"code": "x"}}').error == "x"
+
+
+def writes(script: Attempt) -> list[bytes]:
+    """What a script writes."""
+    return [step.data for step in script.steps if isinstance(step, Write)]

@@ -17,6 +17,7 @@ def test_simple_schedules_come_first_and_the_catalogue_is_only_played() -> None:
     quick = units_of(LEVELS["quick"], ["healthy", "stall"])
     assert [unit.plain for unit in quick] == [False, True]
     assert not units_of(LEVELS["quick"], ["stall"])[0].plain
+    assert [units_of(LEVELS[name], ["healthy"])[0].every for name in LEVELS] == [3, 1, 1]
 
 
 @pytest.mark.slow

@@ -55,6 +55,19 @@ async def test_a_body_comes_in_parts_and_then_the_caller_leaves() -> None:
     assert isinstance(await caller.receive(), Disconnected)
 
 
+async def test_a_start_that_is_cancelled_has_not_begun() -> None:
+    """So whoever comes after may still start an answer of its own."""
+    server = Server(LAST)
+    caller = server.caller()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await caller.start(200, [])
+    assert not caller.started
+    await caller.start(500, [])
+    assert caller.started
+    assert [each["status"] for each in server.sent] == [500]
+
+
 async def test_an_answer_is_a_start_then_bytes_then_an_end(autojump_clock: MockClock) -> None:
     """When the caller's body is whole the end waits for nothing."""
     server = Server(LAST)

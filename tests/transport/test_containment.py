@@ -11,10 +11,12 @@ from typing import Final
 
 import pytest
 import trio
+import trio.testing
 import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
 
 from gate.config import ServerConfig
@@ -23,8 +25,10 @@ from ops.provider_script import Pace, Script
 from tests.transport.edge import (
     CHAT,
     ask,
+    eventually,
     head,
     question,
+    read_answer,
     running_edge,
     settled,
     write_config,
@@ -156,11 +160,38 @@ async def test_a_pipelining_caller_who_leaves_is_missed_over_tls(tmp_path: Path)
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("way", LEAVES)
+async def test_a_caller_who_leaves_an_idle_connection_leaves_nothing_behind(
+    tmp_path: Path, way: str
+) -> None:
+    """Its task, and with it its descriptor, does not wait for the idle clock."""
+    body = question(stream=False)
+    async with running_provider(FAST) as provider:
+        path = write_config(tmp_path, provider.base_url)
+        async with running_edge(path, idle_seconds=60) as edge:
+            assert (await ask(edge, body)).whole
+            await eventually(lambda: len(edge.gateway.open) == 0)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            before = trio.lowlevel.current_statistics().tasks_living
+            async with await edge.connect() as stream:
+                await stream.send_all(head(len(body)) + body)
+                assert (await read_answer(stream)).whole
+                assert trio.lowlevel.current_statistics().tasks_living > before
+                LEAVES[way](stream)
+                await eventually(lambda: trio.lowlevel.current_statistics().tasks_living == before)
+
+
 def test_an_unknown_release_of_the_server_is_left_as_it_is() -> None:
     """What was written for one release's inside is not put into another's."""
 
     def patched() -> tuple[object, ...]:
-        return TCPServer.run, TCPServer._read_data, H2Protocol.stream_send, StreamBuffer.pop
+        return (
+            TCPServer.run,
+            TCPServer._read_data,
+            H11Protocol.stream_send,
+            H2Protocol.stream_send,
+            StreamBuffer.pop,
+        )
 
     before = patched()
     with contained(lambda _: None, release="0.99.0") as known:
