@@ -11,7 +11,7 @@ ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops 
 SIDE_BY_SIDE := -n 2 --dist loadfile
 PURE_TESTS := tests/gate tests/actors tests/chaos tests/golden tests/test_house.py tests/test_architecture.py
 MASS_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,corpus corpus_filters corpus_responses \
-	corpus_responses_tunnel corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
+	corpus_responses_tunnel corpus_switched corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
 	random_faults random_responses random_tunnels recovery_cuts)) tests/actors/test_cancellation.py \
 	tests/chaos/test_scenarios.py tests/chaos/test_mutants.py tests/traces
 

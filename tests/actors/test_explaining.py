@@ -116,7 +116,7 @@ CASES: Final = {
     ),
     "buffered": Case([[cut("He")], [healthy("He", "llo", every=0.1)]], policy={"hold": HoldConfig(mode="buffered")}),
     "pinged": Case(
-        [[healthy("He", "llo", every=20)]], policy={"hold": HoldConfig(mode="buffered", pings_commit=True)}
+        [[healthy("He", "llo", every=21)]], policy={"hold": HoldConfig(mode="buffered", pings_commit=True)}
     ),
     "a filter": Case(
         [[healthy("a KEY1", "234", every=0.1)], [healthy("fine")]],
@@ -131,7 +131,7 @@ CASES: Final = {
     "tunnel, a mark": Case([[says(MARK + ROLE, text("a"), STOP, DONE)]], paths=TUNNEL),
     "tunnel, cut": Case([[cut("a", "b")]], paths=TUNNEL),
     "tunnel, unmarked": Case([[cut("a", "b")]], paths=TUNNEL, policy={"tunnel_marks": False}),
-    "tunnel, pinged": Case([[says(ROLE, text("a"), text("b"), STOP, DONE, every=20)]], paths=TUNNEL),
+    "tunnel, pinged": Case([[says(ROLE, text("a"), text("b"), STOP, DONE, every=21)]], paths=TUNNEL),
     "tunnel, json": Case([[body(whole("hi"))]], WHOLE, comments=False, paths=TUNNEL),
     "tunnel, json streamed": Case([[body(whole("hi"))]], comments=False, paths=TUNNEL),
     "mixed": Case([[cut()], [healthy("hi")]], paths=("tunnel", "normalized")),

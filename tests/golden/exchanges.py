@@ -114,6 +114,8 @@ SPENT: Final = event({"id": "up-1", "object": "chat.completion.chunk", "created"
 HELLO: Final = (ROLE, text("He"), text("llo"), STOP + SPENT, DONE)
 STREAM: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
 WHOLE: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": "Hi"}]}
+UNASKED: Final = {name: value for name, value in STREAM.items() if name != "stream_options"}
+EXPLAINED: Final = {"metadata": {"trace_stream": "true"}}
 TOOLS: Final = {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "required": ["at"]}}}]}  # fmt: skip
 JSON_ASKED: Final = {"response_format": {"type": "json_object"}}
 OBJECT: Final = json.dumps(
@@ -126,6 +128,7 @@ OBJECT: Final = json.dumps(
 BAD_CALL: Final = (ROLE, event({"id": "up-1", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}]}), DONE)  # fmt: skip
 BUFFERED: Final = {"hold": HoldConfig(mode="buffered")}
 PINGED: Final = {"hold": HoldConfig(mode="buffered", ping_seconds=0.4, pings_commit=True)}
+SILENT: Final = {"hold": HoldConfig(mode="buffered", ping_seconds=0.7, pings_commit=True)}
 COMMITTED: Final = {"prefill": "vllm", "recovery": RecoveryConfig(continuation="committed")}
 NO_REPAIR: Final = {"recovery": RecoveryConfig(attempts_max=1), "filters": ("empty", "tool_calls", "structured_output")}  # fmt: skip
 
@@ -139,6 +142,8 @@ def _chat() -> Iterator[Golden]:
         "continuation": ([lost(ROLE, text("He")), said(*other(*HELLO[:1], *HELLO[2:]))], COMMITTED),
     }
     yield from _situations("chat_sse_live", CHAT, STREAM, live)
+    yield Golden("chat_sse_live", "recovery, explained", CHAT, STREAM | EXPLAINED, live["recovery"][0], options=TWICE)  # fmt: skip
+    yield Golden("chat_sse_live", "usage that only the gate asked for", CHAT, UNASKED, [said(*HELLO)], options={"asks": True})  # fmt: skip
     held = {
         "success": ([said(*HELLO)], BUFFERED),
         "error before commit": ([lost(*HELLO[:3])], BUFFERED | ONCE),
@@ -146,6 +151,8 @@ def _chat() -> Iterator[Golden]:
         "recovery": ([lost(*HELLO[:3]), said(*other(*HELLO))], BUFFERED | TWICE),
     }
     yield from _situations("chat_sse_buffered", CHAT, STREAM, held)
+    yield Golden("chat_sse_buffered", "error before commit, older contract", CHAT, STREAM, [lost(*HELLO[:3])], options=BUFFERED | ONCE | {"streams_errors": True})  # fmt: skip
+    yield Golden("chat_sse_buffered", "silence, explained", CHAT, STREAM | EXPLAINED, [lost(*HELLO[:3])], options=SILENT | ONCE)  # fmt: skip
     for name, more, answer in (
         ("a call that fails validation", TOOLS, said(*BAD_CALL)),
         ("an answer that is no JSON", JSON_ASKED, said(*HELLO)),
@@ -158,6 +165,8 @@ def _chat() -> Iterator[Golden]:
         "recovery": ([body(b'{"error":{"code":"overloaded"}}'), body(OBJECT)], TWICE),
     }
     yield from _situations("chat_json", CHAT, WHOLE, whole)
+    yield Golden("chat_json", "recovery, explained", CHAT, WHOLE | EXPLAINED, whole["recovery"][0], options=TWICE)  # fmt: skip
+    yield Golden("chat_json", "error before commit, explained", CHAT, WHOLE | EXPLAINED, whole["error before commit"][0], options=ONCE)  # fmt: skip
 
 
 # --- responses -------------------------------------------------------------------------------------
@@ -189,6 +198,8 @@ def _responses() -> Iterator[Golden]:
         ),
     }
     yield from _situations("responses_sse", RESPONSES, {**ASKED, "stream": True}, plays)
+    yield Golden("responses_sse", "error behind a comment, before any answer", RESPONSES, {**ASKED, "stream": True}, [refuses(503, b"{}", after=0.7)], options=PINGED | ONCE)  # fmt: skip
+    yield Golden("responses_sse", "error after commit, explained", RESPONSES, {**ASKED, "stream": True, **EXPLAINED}, plays["error after commit"][0], options=ONCE)  # fmt: skip
     whole = {
         "success": ([body(RESPONSE)], {}),
         "success, from a stream": ([healthy], {}),
@@ -221,6 +232,8 @@ def _tunnelled() -> Iterator[Golden]:
             "recovery": ([lost(*pieces[: begun - 1]), said(*other(*pieces))], TWICE),
         }
         yield from _situations(framing, endpoint, asks, plays, path="tunnel")
+    yield Golden("chat_tunnel_sse", "success, explained", CHAT, STREAM | EXPLAINED, [said(COMMENT, *HELLO)], "tunnel")  # fmt: skip
+    yield Golden("chat_tunnel_sse", "usage that only the gate asked for", CHAT, UNASKED, [said(COMMENT, *HELLO)], "tunnel", {"asks": True})  # fmt: skip
     completion = json.dumps({"id": "c", "object": "text_completion", "model": "m", "choices": [{"index": 0, "text": "Hello", "finish_reason": "stop"}]}).encode()  # fmt: skip
     for framing, endpoint, asks, answer in (
         ("chat_tunnel_json", CHAT, WHOLE, OBJECT),
