@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
-from quart import Response, request
+from quart import Response, has_websocket_context, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
@@ -60,6 +60,12 @@ class _Pages:
         return response
 
     async def refused(self, error: HTTPException) -> Response:
+        if (
+            has_websocket_context()
+        ):  # at every path: what runs over one can't be watched as one stream
+            response = _error(refusal(400, "unsupported_websocket"))
+            response.headers["x-request-id"] = self._gateway.world.new_id()
+            return response
         status = error.code if error.code in _CODES else 500
         response = _error(refusal(status, _CODES.get(status, "internal_error")))
         if status == 405:

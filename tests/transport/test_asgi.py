@@ -399,10 +399,15 @@ async def test_a_path_that_is_no_http_is_refused(tmp_path: Path) -> None:
     """There is no web socket here, and an upgrade does not hang."""
     fields = ("connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13")
     key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="
-    async with edge_of(tmp_path) as (edge, _), await edge.connect() as stream:
-        await stream.send_all(head(0, *fields, key, method="GET"))
-        with trio.fail_after(1):
-            assert (await read_answer(stream)).status in {403, 404}
+    async with edge_of(tmp_path) as (edge, _):
+        for path in (CHAT, "/v1/responses", "/v1/realtime?model=small"):
+            async with await edge.connect() as stream:
+                await stream.send_all(head(0, *fields, key, method="GET", path=path))
+                with trio.fail_after(5):
+                    answer = await read_answer(stream)
+            assert answer.status == 400
+            assert code_of(answer.body) == "unsupported_websocket"
+            assert answer.headers["x-request-id"]
 
 
 # --- without a server ----------------------------------------------------------------------------
