@@ -218,8 +218,10 @@ class Injector(trio.abc.Instrument):
         if fault.who not in {ANYONE, strike.actor} or task.context[PART] != SUBJECT:
             strike.hit = False
         elif fault.kind == "raise":
-            strike.error = Bug(str(fault))
-            strike.hit = throw(task, strike.error)
+            # What a task is about to be woken with can't be an exception instead: it may stand inside of trio itself.
+            error = Bug(str(fault))
+            strike.hit = not self._before and throw(task, error)
+            strike.error = error if strike.hit else None
         elif task.parent_nursery is None:
             strike.hit = False  # it has ended
         else:

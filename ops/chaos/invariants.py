@@ -187,6 +187,15 @@ def _told_once(run: Run) -> Iterator[str]:
         yield f"I17 {attempts} attempts, {run.scenario.route.recovery.attempts_max} at most"
 
 
+def _dead_ends(run: Run) -> Iterator[str]:
+    """One that reads or watches the caller and dies ends the exchange there and then: nobody would notice that caller's leaving."""
+    ended, outcome = run.stage.caller.ended_at, run.outcome
+    for each in run.injector.strikes:
+        alone = each.error is not None and each.actor in {"ingress", "watch"}
+        if alone and outcome is not None and not outcome.code and (ended or 0.0) > each.time:
+            yield f"I10 a success, {(ended or 0.0) - each.time:g} s after {each.actor} had died"
+
+
 def _keys(run: Run) -> Iterator[str]:
     """An idempotency key is its plan's: it names the exchange, and goes out once. A provider that honours it would answer a second one with the first one's answer."""
     sent = [
@@ -247,6 +256,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _over_in_time,
     _left_in_time,
     _told_once,
+    _dead_ends,
     _keys,
     wire,
     outcome_told,

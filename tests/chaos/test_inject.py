@@ -29,6 +29,16 @@ def test_a_fault_of_another_actor_hits_nothing() -> None:
     assert not strike.hit
 
 
+def test_nothing_is_raised_in_a_task_that_is_being_woken() -> None:
+    """It may stand at the end of a nursery, which would not survive that."""
+    points = played("cut", record=True).injector.points
+    woken = next(each for each in points if each.fresh and not each.reachable and each.at > 60)
+    run = played(f"cut --raise '*:{woken.at}'")
+    (strike,) = run.injector.strikes
+    assert (strike.hit, strike.error, run.missed) == (False, None, True)
+    assert run.escaped is None
+
+
 def test_points_of_rivals_count_and_their_tasks_are_left_alone() -> None:
     """The exchange that is struck is one of them."""
     points = played("queued", record=True).injector.points
