@@ -54,7 +54,7 @@ from tests.doubles import (
     stalls,
     text,
 )
-from tests.traces.scenarios import Service
+from tests.traces.scenario import Service
 from tests.tracing import SALT, Recording, gateway_of, tables, take, trace_of
 
 LIVE: dict[str, Any] = {}

@@ -30,7 +30,7 @@ from tests.doubles import (
 )
 from tests.stepping import seed_scheduler
 from tests.traces.faults import SAID, WORDS
-from tests.traces.scenarios import Service
+from tests.traces.scenario import Service
 from tests.tracing import Recording, tables
 
 LATE_SECONDS: Final = 0.2  # at most, at one step of a task
