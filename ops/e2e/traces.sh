@@ -157,15 +157,15 @@ ask("refused-member", CHAT, chat("live", SAID, temperature="warm"))
 ask("other-model", CHAT, chat("nobody", SAID))
 ask("embeddings", "/v1/embeddings", {"model": "live", "input": "river"})
 ask("leaves-early", CHAT, chat("live", "Tell a long story.", max_tokens=200), leave=400)
-ask("leaves-late", CHAT, chat("window", "Tell a long story.", max_tokens=200), leave=6000)
+ask("leaves-late", CHAT, chat("window", "Tell a long story.", max_tokens=120), leave=6000)
 ask("leaves-before-a-byte", CHAT, chat("buffered", "Tell a long story.", max_tokens=300), leave=0)
 ask("responses-leaves", RESPONSES, respond("live", "Tell a long story.", max_output_tokens=200), leave=3000)
 
 # The server of the alias's first target is killed in the middle of these.
 LONG = "Tell a long story of a ship."
 dying = [
-    ("killed-live", CHAT, chat("live-mortal", LONG, max_tokens=400)),
-    ("killed-joined", CHAT, chat("joined-mortal", LONG, max_tokens=400)),
+    ("killed-live", CHAT, chat("live-mortal", LONG, max_tokens=120)),
+    ("killed-joined", CHAT, chat("joined-mortal", LONG, max_tokens=120)),
 ]
 for group in (dying,):
     threads = [threading.Thread(target=ask, args=each) for each in group]
