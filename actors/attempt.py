@@ -17,6 +17,7 @@ from actors.context import Exchange, Target
 from actors.endpoint import header_of, path_of, reader_of, tunnel_of
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
+from actors.world import Moment
 from gate.binding import Edit, asking_usage, bind_segments
 from gate.budget import Reservation
 from gate.clocks import AttemptClocks
@@ -129,14 +130,14 @@ class _Runner:
     async def _under_clocks(self, target: Target, lease: Lease) -> HowEnded:
         """The attempt, ended by whichever clock runs out first."""
         how: HowEnded | None = None
-        self._arm(self._clocks.connect(trio.current_time()))
+        self._arm(self._clocks.connect(self._exchange.world.came()))
         with self._scope, self._exchange.budget.reserve(0) as held:
             how = await self._open(target, lease, held)
-        how = how if how is not None else self._clocks.ran_out()
+        how = how if how is not None else self._ran_out()
         if isinstance(how, Complete) and isinstance(self._reader, TunnelStreamReader):
             left = self._reader.left()
             if left:
-                await self._send(Batch(self._order.n, left, trio.current_time()))
+                await self._send(Batch(self._order.n, left, self._exchange.world.came()))
         return how
 
     async def _open(self, target: Target, lease: Lease, held: Reservation) -> HowEnded:
@@ -145,7 +146,7 @@ class _Runner:
                 self._request(target, lease), on_connected=self._connected
             ) as response:
                 lease.release()  # it was written, and what follows is read
-                self._arm(self._clocks.head(trio.current_time()))
+                self._arm(self._clocks.head(self._exchange.world.came()))
                 if not 200 <= response.status < 300:
                     return await self._refused(response)
                 return await self._answer(target, response, held)
@@ -185,10 +186,14 @@ class _Runner:
         return edits
 
     def _connected(self) -> None:
-        self._arm(self._clocks.connected(trio.current_time()))
+        self._arm(self._clocks.connected(self._exchange.world.came()))
 
     def _arm(self, deadline: float) -> None:
-        self._scope.deadline = deadline
+        self._scope.deadline = self._exchange.world.wake(Moment.CLOCK, deadline)
+
+    def _ran_out(self) -> HowEnded:
+        self._exchange.world.look(Moment.CLOCK, 0.0)
+        return self._clocks.ran_out()
 
     async def _refused(self, response: UpstreamResponse) -> HowEnded:
         """An answer that is not a 2xx: its status and code, as far as its body says one."""
@@ -223,12 +228,12 @@ class _Runner:
         self, response: UpstreamResponse, reader: AnswerReader, held: Reservation
     ) -> HowEnded:
         """Read after read, until the answer's end."""
-        n, clocks = self._order.n, self._clocks
+        n, clocks, came = self._order.n, self._clocks, self._exchange.world.came
         while True:
             data = await response.read()
-            now = trio.current_time()
+            now = came()
             if now >= self._scope.deadline:
-                return clocks.ran_out()  # too late: the scope is over, and would lose these bytes
+                return self._ran_out()  # too late: the scope is over, and would lose these bytes
             step = reader.feed(data) if data else reader.eof()
             if reader.pending or held.size:
                 held.resize(reader.pending)

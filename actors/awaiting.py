@@ -15,6 +15,7 @@ import trio
 from actors.context import Exchange
 from actors.ports import AwaitingFilter, AwaitingFilters
 from actors.probe import acting
+from actors.world import Moment
 from gate.errors import FilterUnavailable
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Filter, Passed, Primed, Verdict
@@ -70,6 +71,7 @@ class Desk:
         self._filters = filters
         self._exchange = exchange.refs.exchange
         self._crashed = exchange.crashed
+        self._world = exchange.world
         self._answers = answers
         self._awaited: Awaited | None = None
         self._filter: AwaitingFilter | None = None
@@ -117,7 +119,8 @@ class Desk:
                 self._work = trio.Event()
 
     async def _ask(self, awaited: Awaited, filter_: AwaitingFilter, question: Question) -> None:
-        with trio.move_on_after(awaited.deadline_seconds) as clock:
+        due = trio.current_time() + awaited.deadline_seconds
+        with trio.move_on_at(self._world.wake(Moment.FILTER, due)) as clock:
             try:
                 verdict = await filter_.judge(question)
             except FilterUnavailable as error:
@@ -129,6 +132,7 @@ class Desk:
             else:
                 awaited.answer(question, verdict)
         if clock.cancelled_caught:
+            self._world.look(Moment.FILTER, 0.0)
             awaited.fail(DEADLINE)
 
 

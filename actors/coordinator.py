@@ -17,6 +17,7 @@ from actors.endpoint import terminal_of
 from actors.evaluator import Reports
 from actors.probe import acting
 from actors.rebuilder import Rebuilder
+from actors.world import Moment
 from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
 from gate.errors import RebuildOverflow
@@ -94,7 +95,7 @@ class _Recovery:
 
     def decide(self) -> Next | GiveUp:
         """What comes next, as things stand now."""
-        exchange, now = self._exchange, trio.current_time()
+        exchange, now = self._exchange, self._exchange.world.look(Moment.DECIDE, 0.0)
         situation = Situation(
             priorities=tuple(target.priority for target in exchange.targets),
             released=self._released,
@@ -127,9 +128,8 @@ class _Recovery:
         self._notes = notes
         self._released = bool(ended.released)
         self._resume = ended.resume
-        self.history.append(
-            Attempted(ended.target, failure, trio.current_time(), decision.directive)
-        )
+        at = self._exchange.world.look(Moment.FAILED, 0.0)
+        self.history.append(Attempted(ended.target, failure, at, decision.directive))
 
     async def order(self, decision: Next) -> AttemptOrder | None:
         """A decision as the order to carry it out, with the body that the attempt is to send; after the pause that it asks for.

@@ -17,6 +17,7 @@ from actors.awaiting import Answers, Desk
 from actors.context import Exchange
 from actors.endpoint import start_of
 from actors.probe import acting
+from actors.world import Moment
 from gate.budget import Reservation
 from gate.errors import BudgetExceeded
 from gate.events import (
@@ -147,6 +148,8 @@ class _Evaluator:
         self._seam_noted = False
         self._ended = False  # nothing more comes of the attempt, and what was good of it went
         self._n = 0  # the attempt whose frames are held
+        self._whole = False  # the last attempt was complete, and nobody objected
+        self._seen_at = 0.0  # when the newest batch came that was judged
 
     def head(self, head: Head) -> None:
         """An attempt has begun to answer."""
@@ -163,6 +166,7 @@ class _Evaluator:
 
     async def batch(self, batch: Batch) -> None:
         """What one read brought."""
+        self._seen_at = batch.received_at
         if self.condemned:
             return
         self._n = batch.n
@@ -210,7 +214,7 @@ class _Evaluator:
     def wake(self) -> float | None:
         """When the hold has to be looked at again; None: at nothing but what comes."""
         due = self._judge.wake()
-        return None if due is None else self._exchange.world.wake(due)
+        return None if due is None else self._exchange.world.wake(Moment.HOLD, due)
 
     async def tick(self) -> None:
         """Time has passed, or a filter has answered: what was held for it may go."""
@@ -221,14 +225,16 @@ class _Evaluator:
         if failure is not None:
             await self._condemn(self._n, failure)
             return
-        frames = self._judge.tick(self._exchange.world.look())
+        frames = self._judge.tick(self._exchange.world.look(Moment.HOLD, self._seen_at))
         if frames:
             self._explain()
             await self._release(self._n, frames)
         self._account()
 
     async def linger(self, answers: Answers) -> None:
-        """Filters that only observe answer late: each within its deadline, and nobody waits for them but this."""
+        """Filters that only observe a complete answer may say so late: each within its deadline, and nobody waits for them but this. What a failed attempt came to is nobody's question."""
+        if not self._whole:
+            return
         while any(each.closing and not each.settled for each in self._judge.awaited):
             await answers.wait()
         self._judge.answered()
@@ -261,6 +267,7 @@ class _Evaluator:
         code = self._condemned_for or (how.code if isinstance(how, Failure) else "")
         self._measures.end(judge.tail.newest, code=code, reported=judge.reported_tokens)
         facts = judge.facts
+        self._whole = facts is not None
         if facts is not None:
             self._note_finishes(end.n, how, facts)
             # What the sink keeps it has until its last write.

@@ -38,6 +38,7 @@ from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
 from actors.rebuilder import Rebuilder, open_rebuilder
 from actors.sink import Written
+from actors.world import Moment
 from gate.budget import MemoryBudget, Reservation
 from gate.envelope import refusal
 from gate.events import Intake, Ping, Refused, Terminal, Wire
@@ -176,7 +177,7 @@ class _Supervisor:
         if isinstance(message, Refused):
             return Terminal(message.error, 0, close=message.close)
         request = self._request = snapshot.request
-        ready_at = trio.current_time()
+        ready_at = self._gateway.world.look(Moment.READY, 0.0)
         pool = self._pool_for(request)
         if isinstance(pool, Terminal):
             return pool
@@ -257,6 +258,7 @@ class _Supervisor:
             snapshot,
             self._door,
             self._gateway.limits,
+            world=self._gateway.world,
             ending=self._ending,
             caller_write_seconds=self._gateway.caller_write_seconds,
             leave=leave,
@@ -272,6 +274,7 @@ class _Supervisor:
             ping=lambda: Ping(
                 commits, exchange.attempts, exchange.told(head=commits, waiting=True)
             ),
+            world=exchange.world,
             caller_write_seconds=self._gateway.caller_write_seconds,
             leave=leave,
         )

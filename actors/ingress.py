@@ -15,6 +15,7 @@ import trio
 from actors.context import Door, Ending
 from actors.ports import Caller, Disconnected
 from actors.probe import acting
+from actors.world import Moment, World
 from gate.config import LimitsConfig
 from gate.endpoints import ENDPOINTS
 from gate.envelope import refusal
@@ -46,13 +47,14 @@ async def run(
     door: Door,
     limits: LimitsConfig,
     *,
+    world: World,
     ending: Ending,
     caller_write_seconds: float,
     leave: Callable[[], None],
 ) -> None:
     """Sends one message to `intake`; calls `leave` when the caller has left before the end."""
     with intake, acting("ingress"):
-        message = await _read_body(caller, snapshot, door, limits)
+        message = await _read_body(caller, snapshot, door, limits, world)
         if not isinstance(message, Gone):
             with suppress(trio.BrokenResourceError):  # the exchange ended first
                 intake.send_nowait(message)
@@ -78,15 +80,17 @@ async def _watch(caller: Caller) -> None:
 
 
 async def _read_body(
-    caller: Caller, snapshot: IngressSnapshot, door: Door, limits: LimitsConfig
+    caller: Caller, snapshot: IngressSnapshot, door: Door, limits: LimitsConfig, world: World
 ) -> Intake:
     try:
-        with trio.fail_after(limits.body_seconds_max):
+        due = trio.current_time() + limits.body_seconds_max
+        with trio.fail_at(world.wake(Moment.BODY, due)):
             body = await _collect(caller, snapshot, door, limits)
         if body is None:
             return Gone()
         snapshot.fill(body, await _read(body, snapshot, door, limits))
     except trio.TooSlowError:
+        world.look(Moment.BODY, 0.0)
         return Refused(refusal(408, "body_timeout"), close=True)
     except BudgetExceeded as error:
         status = 413 if error.scope == "exchange" else 503

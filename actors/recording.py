@@ -31,7 +31,7 @@ from actors.recording_process import (
     RecordedRetries,
 )
 from actors.tape import Tape
-from actors.world import World
+from actors.world import Moment, World
 from gate.explain import EXPLAINED_HEADERS, is_comment
 from gate.framing_tunnel import relayed_headers
 from gate.observe import Measured, Observation, Outcome, Probe, TokenKind, What
@@ -75,7 +75,7 @@ def recorded(door: Door, caller: Caller, gateway: Gateway, tape: Tape) -> tuple[
     )
     return _Caller(caller, tape), replace(
         gateway,
-        pools=_Pools(gateway.pools, tape),
+        pools=_Pools(gateway.pools, tape, gateway.world.came),
         dispatch=RecordedDispatch(gateway.dispatch, tape),
         world=_world(gateway.world, tape),
         probe=_probe(gateway.probe, tape),
@@ -142,26 +142,27 @@ def _world(world: World, tape: Tape) -> World:
         tape.add(Fact(tape.now(), "draw", value))
         return value
 
-    def look() -> float:
-        moment = world.look()
-        tape.add(Fact(tape.at(moment), "look", None))
+    def look(what: Moment, after: float) -> float:
+        t, moment = tape.looked(world.look(what, after))
+        tape.add(Fact(t, what.value, tape.at(after) if after else None))
         return moment
 
-    return replace(world, wall=wall, draw=draw, look=look)
+    return replace(world, wall=wall, draw=draw, look=look, came=lambda: tape.moment(tape.came))
 
 
 class _Pools(Mapping[str, Pool]):
     """The pools; the one that is asked for is wrapped then."""
 
-    def __init__(self, pools: Mapping[str, Pool], tape: Tape) -> None:
+    def __init__(self, pools: Mapping[str, Pool], tape: Tape, came: Callable[[], float]) -> None:
         self._pools = pools
         self._tape = tape
+        self._came = came
 
     def __getitem__(self, alias: str) -> Pool:
         pool, tape = self._pools[alias], self._tape
         return replace(
             pool,
-            targets=tuple(_target(each, tape) for each in pool.targets),
+            targets=tuple(_target(each, tape, self._came) for each in pool.targets),
             retries=RecordedRetries(pool.retries, tape),
             awaiting={
                 name: RecordedFilters(name, each, tape) for name, each in pool.awaiting.items()
@@ -175,11 +176,11 @@ class _Pools(Mapping[str, Pool]):
         return len(self._pools)
 
 
-def _target(target: Target, tape: Tape) -> Target:
+def _target(target: Target, tape: Tape, came: Callable[[], float]) -> Target:
     name = target.provider_name
     return replace(
         target,
-        provider=_Provider(name, target.provider, tape),
+        provider=_Provider(name, target.provider, tape, came),
         health=RecordedHealth(name, target.health, tape),
     )
 
@@ -248,15 +249,16 @@ class _Caller:
 
 
 class _Provider:
-    def __init__(self, name: str, inner: Provider, tape: Tape) -> None:
+    def __init__(self, name: str, inner: Provider, tape: Tape, came: Callable[[], float]) -> None:
         self._name = name
         self._inner = inner
         self._tape = tape
+        self._came = came
 
     def attempt(
         self, request: UpstreamRequest, *, on_connected: Callable[[], None]
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        return _Attempt(self._name, self._inner, request, on_connected, self._tape)
+        return _Attempt(self._name, self._inner, request, on_connected, self._tape, came=self._came)
 
 
 class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
@@ -269,8 +271,11 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
         request: UpstreamRequest,
         on_connected: Callable[[], None],
         tape: Tape,
+        *,
+        came: Callable[[], float],
     ) -> None:
         self._tape = tape
+        self._came = came
         tape.attempts += 1
         self._n = tape.attempts
         self._over = False
@@ -325,7 +330,7 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
             self._over = True
             self._tell("fault", fault=error.fault.name)
             raise
-        now = tape.now()
+        now = tape.came = tape.at(self._came())
         if data:
             tape.read(self._n, now, now - began, data)
         elif not self._over:
@@ -338,4 +343,5 @@ class _Attempt(AbstractAsyncContextManager[UpstreamResponse]):
         self._on_connected()
 
     def _tell(self, event: str, *, status: int = 0, headers: Fields = (), fault: str = "") -> None:
-        self._tape.add(Upstream(self._n, self._tape.now(), event, status, headers, fault))
+        now = self._tape.came = self._tape.now()
+        self._tape.add(Upstream(self._n, now, event, status, headers, fault))

@@ -114,7 +114,7 @@ class RecordedDispatch(Dispatch):
         try:
             yield told
         finally:
-            now = self._tape.now()
+            now = self._tape.came = self._tape.now()
             self._tape.add(Fact(now, what, value, us=now - began))
 
 

@@ -16,6 +16,7 @@ from actors.context import Ending
 from actors.evaluator import PIECE_BYTES_MAX
 from actors.ports import Caller, Headers
 from actors.probe import acting
+from actors.world import Moment, World
 from gate.commit import Act, Commit, CommitBoundary, Effect
 from gate.endpoints import framing_for
 from gate.envelope import PublicError, envelope, error_headers, refusal
@@ -64,6 +65,7 @@ async def watch(
     ping_seconds: float,
     caller_write_seconds: float,
     leave: Callable[[], None],
+    world: World,
     ping: Callable[[], Ping] = Ping,
 ) -> None:
     """Until it is cancelled, or the sink has ended: asks for a comment whenever nothing was written for `ping_seconds`, and calls `leave` when
@@ -80,16 +82,17 @@ async def watch(
                 ending.because("caller_too_slow")
                 leave()
                 return
-            if began is None and now >= max(asked_at, ending.written_at) + ping_seconds:
-                asked_at = now
+            ping_at = world.wake(Moment.PING, max(asked_at, ending.written_at) + ping_seconds)
+            if began is None and now >= ping_at:
+                asked_at = world.look(Moment.PING, 0.0)
                 try:
                     # Asked for only where it can go: it takes along what the caller is to be told.
                     if not wire.statistics().current_buffer_used:
                         wire.send_nowait(ping())
                 except trio.BrokenResourceError:
                     return
+                ping_at = world.wake(Moment.PING, asked_at + ping_seconds)
             if began is None:
-                ping_at = max(asked_at, ending.written_at) + ping_seconds
                 await trio.sleep_until(min(ping_at, now + caller_write_seconds))
             else:
                 await trio.sleep_until(began + caller_write_seconds)

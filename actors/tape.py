@@ -5,6 +5,7 @@ It never waits and never raises for want of room: content that finds none is kep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,7 @@ __all__ = ["TRACE_BYTES_MAX", "TRACE_RECORDS_MAX", "Tape"]
 
 TRACE_BYTES_MAX: Final = 1_048_576  # of content in one trace
 TRACE_RECORDS_MAX: Final = 20_000
+JUST_SECONDS: Final = 1e-9  # far more than a sum of times is rounded by
 
 
 class Tape:
@@ -39,6 +41,7 @@ class Tape:
         self.attempts = 0
         self.measured: Measured | None = None
         self.written = 0  # bytes of the response's body
+        self.came = 0  # when the newest word of a provider came
         self._bytes_max = bytes_max
         self._records_max = records_max
         self._take = take
@@ -50,7 +53,16 @@ class Tape:
 
     def at(self, seconds: float) -> int:
         """A moment on trio's clock, as microseconds since the exchange began."""
-        return round((seconds - self.began) * 1e6)
+        return math.floor((seconds - self.began + JUST_SECONDS) * 1e6)
+
+    def moment(self, t: int) -> float:
+        """The other way round."""
+        return self.began + t / 1e6
+
+    def looked(self, seconds: float) -> tuple[int, float]:
+        """A moment that decides something: as it is taken down, and as it is used, which is behind the microsecond that it lies in. So whatever was due by `seconds` is due, here and in a replay."""
+        t = self.at(seconds)
+        return t, self.moment(t + 1) + JUST_SECONDS
 
     def add(self, record: Record) -> None:
         """Takes a record down, or counts it."""

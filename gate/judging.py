@@ -286,9 +286,9 @@ class Judge:
             return  # and so did the one before it, that left what is here
         self._failed = True
         self.facts = None
-        self._gather_notices(
-            [each for each in self._filters if isinstance(each, Policed | Awaited)]
-        )
+        # An answer that came in the moment in which the attempt failed for another reason is no news.
+        kinds = Policed | Awaited if failure.kind is FailureKind.FILTER_UNAVAILABLE else Policed
+        self._gather_notices([each for each in self._filters if isinstance(each, kinds)])
         called = self._mender.holding
         self._mender.drop()
         if self._seam is not None and self._transcript is not None:

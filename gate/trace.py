@@ -152,9 +152,10 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`; `look` is when it looked at what time had let go.
+    """What the exchange asked of the process, and was told, after `us` of waiting: `draw`, `wall`, `wait` (of provider `name`), `slot`, `retries`, `admit`, `drain_ends`.
 
-    False for `slot` and `admit`: the exchange ended while it waited.
+    False for `slot` and `admit`: the exchange ended while it waited. All others are moments that decided something (`actors.world.Moment`); the value of `hold` is when the newest batch had come that was
+    judged by then.
     """
 
     t: int

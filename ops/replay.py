@@ -80,11 +80,10 @@ def replay(
 
 
 async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins, verifies: bool) -> Replayed:
-    script = Script(trace)
+    script = Script(trace, keeps=verifies)
     horizon = Horizon(script)
     crashes: list[str] = []
     gateway = _gateway(script, config, plugins, horizon, crashes)
-    gateway.world = replay_world(script, late=verifies)
     caller = ReplayCaller(script)
     tape = Tape(
         trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
@@ -149,7 +148,7 @@ def _gateway(
         caller_write_seconds=config.server.caller_write_seconds,
         dispatch=ReplayDispatch(script, upstreams, horizon),
         budget=MemoryBudget("process", config.limits.process_bytes_max),
-        world=replay_world(script, late=False),
+        world=replay_world(script),
         probe=_ignore,
         crashed=lambda exchange, error: crashes.append(type(error).__name__),
         open=OpenExchanges(),
@@ -173,7 +172,8 @@ def differences(trace: Trace, replayed: Replayed) -> list[str]:
     # A caller leaves when it leaves: what was on its way then is a matter of moments. All the same, it can only be more or less of one output.
     until, left = inf, False
     if was is not None and now is not None and was.kind == "abandoned":
-        until = was.t - SLACK_SECONDS * 1e6
+        gone = (each.t for each in trace.records if isinstance(each, CallerEvent) and each.ev == "gone")  # fmt: skip
+        until = min([was.t, *gone]) - SLACK_SECONDS * 1e6
         left = now.kind == "abandoned" or now.t >= until  # it may even have ended just before
     found = [f"the replay crashed: {each}" for each in replayed.crashes]
     found += _sequence("attempt", _attempts(trace, until), _attempts(replayed, until))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import inf
 from typing import Final, NoReturn
 
 import msgspec
@@ -24,15 +25,16 @@ from actors.ports import (
     UpstreamFailed,
     UpstreamRequest,
 )
-from actors.world import World
+from actors.world import Moment, World
 from gate.errors import UpstreamFault
 from gate.explain import is_comment
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
+from gate.filters.policed import DEADLINE
 from gate.health import ProviderHealth
 from gate.retry_budget import RetryBudget
 from gate.trace import Answered, Fact, digest_of
-from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, due, plain
+from ops.replay_script import SLACK_SECONDS, AttemptScript, Script, Step, plain
 
 __all__ = [
     "Horizon",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 LEFT_SECONDS: Final = 1.0  # the replay's own clocks may run out so much later than the recording's
+CLOSE_SECONDS: Final = 60.0
 
 
 class Horizon:
@@ -54,6 +57,7 @@ class Horizon:
     def __init__(self, script: Script) -> None:
         self.reached = ""
         self.scope = trio.CancelScope()
+        self._ahead = inf if script.keeps else SLACK_SECONDS
         self._ends = [at for at in (script.gone_at, script.shutdown_at) if at is not None]
 
     async def reach(self, where: str) -> NoReturn:
@@ -63,7 +67,7 @@ class Horizon:
         """
         now = trio.current_time()
         for at in self._ends:
-            if now < at < now + SLACK_SECONDS:
+            if now < at < now + self._ahead:
                 await trio.sleep_until(at + LEFT_SECONDS)
         self.reached = self.reached or where
         self.scope.cancel()
@@ -88,11 +92,12 @@ class ReplayProvider:
             await self._horizon.reach(
                 f"at attempt {self._script.asked}, whose request was not made in the recording"
             )
-        response = _Response(found, self._horizon)
-        while not response.status:
-            if (await response.step()).event == "connected":
-                on_connected()
+        response = _Response(found, self._script, self._horizon)
         try:
+            await response.begin()
+            while not response.status:
+                if (await response.step()).event == "connected":
+                    on_connected()
             yield response
         finally:
             await response.close()  # noqa: ASYNC102 - shielded in there, and bounded
@@ -101,27 +106,37 @@ class ReplayProvider:
 class _Response:
     """One recorded attempt, step by step."""
 
-    def __init__(self, attempt: AttemptScript, horizon: Horizon) -> None:
+    def __init__(self, attempt: AttemptScript, script: Script, horizon: Horizon) -> None:
         self.status = 0
         self.headers: Headers = ()
+        self._script = script
         self._horizon = horizon
-        self._n = attempt.n
-        self._closing = attempt.closing
+        self._attempt = attempt
         self._steps = list(reversed(attempt.steps))
-        ahead = trio.current_time() - attempt.at
-        self._shift = ahead if abs(ahead) > SLACK_SECONDS else 0.0
+        self._shift = 0.0
+
+    async def begin(self) -> None:
+        """The attempt's hour."""
+        ahead = trio.current_time() - self._attempt.at
+        if not self._script.keeps:
+            self._shift = ahead if abs(ahead) > SLACK_SECONDS else 0.0
+        elif ahead < 0:
+            await trio.sleep_until(self._attempt.at)
 
     async def read(self) -> bytes:
         return (await self.step()).data
 
     async def close(self) -> None:
-        """Takes as long as it did. What does not wait has no checkpoint."""
-        took = self._closing
-        if took:
+        """Takes as long as it did, or until its end had been judged. What does not wait has no checkpoint."""
+        now = trio.current_time()
+        until = now + self._attempt.closing
+        if self._script.keeps:
+            until = max(until, self._attempt.over)
+        if until > now:
             # Shielded, as a connection is closed whatever happens.
-            # Bounded by: SLACK_SECONDS.
+            # Bounded by: CLOSE_SECONDS, of virtual time.
             with trio.CancelScope(shield=True):
-                await trio.sleep(min(took, SLACK_SECONDS))
+                await trio.sleep(min(until - now, CLOSE_SECONDS))
 
     async def step(self) -> Step:
         """The next thing that happened, when it is due. Raises `UpstreamFailed`."""
@@ -134,10 +149,14 @@ class _Response:
         if step.event == "left":
             await trio.sleep_until(at + LEFT_SECONDS)
             await self._horizon.reach(
-                f"at attempt {self._n} of the recording, which was left before its end"
+                f"at attempt {self._attempt.n} of the recording, which was left before its end"
             )
         if step.event == "read":
-            at = due(at, step.took, trio.current_time())
+            at = self._script.due(at, step.took, trio.current_time())
+            if self._script.keeps:
+                at = step.handed
+        if self._script.keeps:
+            self._script.came = step.at
         await trio.sleep_until(at)
         if step.event == "fault":
             raise UpstreamFailed(UpstreamFault[step.fault])
@@ -152,6 +171,7 @@ class ReplayCaller:
 
     def __init__(self, script: Script) -> None:
         self.body = bytearray()
+        self._script = script
         self._parts = list(reversed(script.parts))
         self._gone_at = script.gone_at
         self._blocked = script.blocked
@@ -184,7 +204,7 @@ class ReplayCaller:
         await trio.lowlevel.checkpoint()
         while self._blocked and self._blocked[0].offset <= len(self.body):
             blocked = self._blocked.popleft()
-            until = due(blocked.at, blocked.took, trio.current_time())
+            until = self._script.due(blocked.at, blocked.took, trio.current_time())
             # Shielded: the server's write can't be cancelled either; one that was cancelled was another port's.
             # Bounded by: the recording, in which the write did return.
             with trio.CancelScope(shield=blocked.returned):
@@ -208,21 +228,28 @@ class _ReplayFilter:
 
     def __init__(self, name: str, attempt: int, script: Script, horizon: Horizon) -> None:
         self._name = name
+        self._script = script
         self._attempt = attempt
         self._said = script.answers(attempt, name)
         self._horizon = horizon
 
     async def judge(self, question: Question) -> Verdict:
         began = trio.current_time()
-        while self._said and not _settles(self._said[0][1], question, final=len(self._said) == 1):
+        while self._said and not _settles(self._said[0].said, question, final=len(self._said) == 1):
             self._said.popleft()
         if not self._said:
+            if self._script.keeps:
+                # There the attempt was over before this was asked.
+                await trio.sleep_until(self._script.ends + LEFT_SECONDS)
             await self._horizon.reach(
                 f"at attempt {self._attempt}, of which {self._name} was not asked this"
             )
-        at, answer = self._said[0]
-        until = due(at, answer.us / 1e6, began)
+        answer = self._said[0].said
+        until = self._script.due(self._said[0].at, answer.us / 1e6, began)
         if answer.fault is None and answer.passed is None and answer.violated is None:
+            if self._script.keeps and self._said[0].late:
+                await trio.sleep_until(until)
+                raise FilterUnavailable(DEADLINE)
             await trio.sleep_until(until + LEFT_SECONDS)
             await self._horizon.reach(
                 f"at attempt {self._attempt}, where {self._name} is waited for longer"
@@ -246,8 +273,8 @@ def _settles(answer: Answered, question: Question, *, final: bool) -> bool:
 # ---- the process --------------------------------------------------------------------------------
 
 
-def replay_world(script: Script, *, late: bool) -> World:
-    """Wall time and draws as they were told; an id is never asked for, because the door gave it. `late`: holds are looked at when they were, and not as soon as they are due."""
+def replay_world(script: Script) -> World:
+    """Wall time and draws as they were told; an id is never asked for, because the door gave it. A replay that keeps to the recording's hours has its moments from there, too."""
     header = script.trace.header
 
     def wall() -> int:
@@ -259,7 +286,16 @@ def replay_world(script: Script, *, late: bool) -> World:
         return float(told[1].value or 0.0) if told else 0.5
 
     world = World(wall=wall, new_id=lambda: header.trace_id, draw=draw)
-    return replace(world, wake=script.look_after) if late else world
+    if not script.keeps:
+        return world
+
+    def look(what: Moment, after: float) -> float:
+        return script.look(what, trio.current_time())
+
+    def came() -> float:
+        return trio.current_time() if script.came is None else script.came
+
+    return replace(world, look=look, wake=script.wake, came=came)
 
 
 class ReplayHealth(ProviderHealth):
@@ -302,7 +338,7 @@ class ReplayDispatch(Dispatch):
 
     @property
     def drain_ends(self) -> float:
-        told = self._script.standing("drain_ends", trio.current_time())
+        told = self._script.drain_ends
         return float("inf") if told is None else float(told.value or 0.0) / 1e6
 
     @drain_ends.setter
@@ -320,6 +356,8 @@ class ReplayDispatch(Dispatch):
     @asynccontextmanager
     async def slot(self, names: Sequence[str], place: Place) -> AsyncIterator[str | None]:
         told = self._script.fact("slot")
+        if told is None and self._script.keeps:
+            await self._horizon.reach("where it gets a place that it had not got")
         if told is not None:
             await self._waited(*told)
             if told[1].value is None:
@@ -327,12 +365,15 @@ class ReplayDispatch(Dispatch):
                 return
             names = [str(told[1].value)] if told[1].value in names else names
         async with super().slot(names, place) as name:
+            self._script.place()
             yield name
 
     async def _waited(self, at: float, fact: Fact) -> None:
-        """Waits as the recording did; what did not wait then has no checkpoint now."""
+        """Waits as the recording did; what need not wait has no checkpoint."""
+        now = trio.current_time()
+        until = self._script.due(at, fact.us / 1e6, now)
         if fact.value is False:
-            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()) + LEFT_SECONDS)
+            await trio.sleep_until(until + LEFT_SECONDS)
             await self._horizon.reach("where it waits for a place longer than was waited")
-        if fact.us:
-            await trio.sleep_until(due(at, fact.us / 1e6, trio.current_time()))
+        if until > now and (fact.us or self._script.keeps):
+            await trio.sleep_until(until)

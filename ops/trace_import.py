@@ -168,10 +168,11 @@ def _trace(exchange: Exchange) -> Trace:
     }
     salt = digest_of([exchange.answer], b"import")
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", exchange.name)[:100] or ALIAS
-    config = config_tables(decode_config(tables), alias)
+    policy = decode_config(tables)
+    config = config_tables(policy, alias)
     header = Header(VERSION, name, {}, 0, "full", config, salt)
     (inputs,) = traces(sealed([header, *_inputs(exchange, asked)]))
-    replayed = replay(inputs)
+    replayed = replay(inputs, policy)  # there are no hours to keep to
     (made,) = traces(sealed([header, *replayed.records]))
     return made
 

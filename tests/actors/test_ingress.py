@@ -17,7 +17,7 @@ from gate.config import LimitsConfig
 from gate.envelope import refusal
 from gate.events import Intake, Ready, Refused
 from gate.ingress import INLINE_BYTES_MAX, IngressSnapshot
-from tests.doubles import RecordingCaller, door, request
+from tests.doubles import RecordingCaller, door, request, world
 
 LIMITS = LimitsConfig(body_bytes_max=1000, body_seconds_max=60, json_depth_max=4)
 WIDE: Final = LimitsConfig(body_seconds_max=60, json_depth_max=4)
@@ -54,6 +54,7 @@ class Reading:
             self.snapshot,
             door(content_length=self._length),
             self._limits,
+            world=world(),
             ending=self.ending,
             caller_write_seconds=60.0,
             leave=self._leave,

@@ -103,7 +103,9 @@ async def test_an_exchange_is_taken_down_from_its_request_to_its_terminal(
         (1_000_000, 500_000, text("Hi")),
     ]
     assert [(each.what, each.value) for each in run.of(Fact)] == [
+        ("ready", None),
         ("admit", None),
+        ("decide", None),
         ("draw", 0.5),
         ("wait", 0.0),
         ("retries", True),
@@ -292,7 +294,7 @@ async def test_when_a_hold_was_looked_at_is_a_fact(autojump_clock: trio.testing.
         route={"hold": {"mode": "window", "tail_ms": 200}},
     )
     await run.play()
-    looks = [each.t for each in run.of(Fact) if each.what == "look"]
+    looks = [each.t for each in run.of(Fact) if each.what == "hold"]
     assert looks == [1_200_000]
 
 

@@ -30,7 +30,15 @@ from gate.events import (
     Wire,
 )
 from gate.sse import KEEP_ALIVE
-from tests.doubles import DONE, BrokenCaller, RecordingCaller, SlowCaller, StuckCaller, text
+from tests.doubles import (
+    DONE,
+    BrokenCaller,
+    RecordingCaller,
+    SlowCaller,
+    StuckCaller,
+    text,
+    world,
+)
 
 LIVE = Shape("small", stream=True, include_usage=False)
 WHOLE = Shape("small", stream=False, include_usage=False)
@@ -258,7 +266,13 @@ def watching(
 ) -> Callable[[], Awaitable[None]]:
     """The sink's watch, with 15 seconds to a comment and 60 for a write."""
     return partial(
-        sink.watch, send, ending, ping_seconds=15.0, caller_write_seconds=60.0, leave=leave
+        sink.watch,
+        send,
+        ending,
+        ping_seconds=15.0,
+        caller_write_seconds=60.0,
+        leave=leave,
+        world=world(),
     )
 
 

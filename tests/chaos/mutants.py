@@ -346,7 +346,7 @@ MUTANTS: Final = (
     _mutant(
         "filter-deadline-ignored",
         AWAITING,
-        "        if clock.cancelled_caught:\n            awaited.fail(DEADLINE)\n",
+        "            awaited.fail(DEADLINE)\n",
         "",
         "judged-late",
     ),

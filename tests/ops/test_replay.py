@@ -34,7 +34,7 @@ from ops.replay_command import run_replay
 from ops.replay_html import TIMELINES_MAX, page
 from ops.replay_many import ONE_PROCESS_MAX, results_of
 from ops.replay_result import Class, Result, figures, verify, what_if
-from ops.replay_script import SLACK_SECONDS, due
+from ops.replay_script import SLACK_SECONDS, Script
 from ops.replay_show import as_json, failed, totals
 from ops.replay_timeline import POINTS_MAX, timeline
 from ops.trace import write_traces
@@ -54,7 +54,7 @@ from tests.doubles import (
     stalls,
     text,
 )
-from tests.traces.scenarios import Service
+from tests.traces.scenario import Service
 from tests.tracing import SALT, Recording, gateway_of, tables, take, trace_of
 
 LIVE: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def test_a_hold_is_looked_at_when_it_was() -> None:
     """A loop that was busy came late; what if asks a loop that is not."""
     route = {"hold": {"mode": "window", "tail_ms": 100}}
     trace = recorded([healthy(*WORDS, every=0.2)], route=route)
-    looks = [each for each in trace.records if isinstance(each, Fact) and each.what == "look"]
+    looks = [each for each in trace.records if isinstance(each, Fact) and each.what == "hold"]
     late = [
         msgspec.structs.replace(each, t=each.t + 50_000) if each in looks else each
         for each in trace.records
@@ -206,8 +206,8 @@ def test_an_answer_without_a_date_gets_the_recorded_one() -> None:
     trace = recorded([says(*bare, DONE)])
     assert any(each.what == "wall" for each in trace.records if isinstance(each, Fact))
     assert verify("", trace).kind is Class.SAME
-    facts = tuple(each for each in trace.records if not isinstance(each, Fact))
-    assert verify("", msgspec.structs.replace(trace, records=facts)).kind is Class.SAME
+    undated = tuple(each for each in trace.records if getattr(each, "what", "") != "wall")
+    assert verify("", msgspec.structs.replace(trace, records=undated)).kind is Class.SAME
 
 
 def test_a_bug_that_the_replay_meets_is_told() -> None:
@@ -257,7 +257,8 @@ def test_a_trace_with_less_than_its_content_is_only_counted() -> None:
 )
 def test_a_replay_that_is_far_ahead_keeps_to_how_long_things_took(now: float, returns: float) -> None:  # fmt: skip
     """A read that had begun at 0.7 and taken 0.3 seconds; one that is asked for late returns at once."""
-    assert due(1.0, 0.3, now) == pytest.approx(returns)
+    assert Script(PLAIN).due(1.0, 0.3, now) == pytest.approx(returns)
+    assert Script(PLAIN, keeps=True).due(1.0, 0.3, now) == pytest.approx(1.0)
 
 
 def test_a_caller_that_was_slow_is_as_slow_again() -> None:

@@ -117,6 +117,7 @@ STREAM: Final[Mapping[str, Answer]] = {
     "call-cut": says(ROLE, _begun(), _call(0, '{"lev'), then=[Read(fault=UpstreamFault.CUT)]),
     "call-broken": _calls(_begun(), _call(0, '{"level": ')),
     "call-off-schema": _calls(_begun(), _call(0, '{"level": "high"}')),
+    "call-beside-words": _calls(text("Let me see."), _begun(), _call(0, '{"level": 4}')),
     "call-unknown": _calls(_begun(name="sluice"), _call(0, "{}")),
     "call-with-object": _calls(_begun(), delta({"tool_calls": [{"index": 0, "function": {"arguments": {"level": 4}}}]})),
     "calls-merged": _calls(_begun(), _call(0, '{"level": 4}'), _begun(0, identity="call_2"), _call(0, '{"level": 5}')),

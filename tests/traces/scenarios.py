@@ -7,7 +7,6 @@ A recording is kept, not made in the test: what replays has to be what an earlie
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +15,8 @@ from typing import Any, Final
 import trio
 import trio.testing
 
-from actors.ports import AwaitingFilter, AwaitingFilters, Caller
-from gate.errors import FilterUnavailable, UpstreamFault
-from gate.failure import Failure, FailureKind
-from gate.filters.awaited import Awaited, Question
-from gate.filters.contract import Passed, Verdict, Violated
+from actors.ports import AwaitingFilters, Caller
+from gate.errors import UpstreamFault
 from gate.trace import Trace
 from ops.trace import write_traces
 from tests.doubles import (
@@ -36,53 +32,33 @@ from tests.doubles import (
     whole,
 )
 from tests.traces.faults import PACE, STATUS, STREAM, WHOLE, WORDS
-from tests.tracing import Recording, tables
+from tests.traces.responses_scenarios import responses_scenarios
+from tests.traces.scenario import (
+    FILTERS,
+    HOLDS,
+    LIMITS,
+    SCHEMA,
+    STRUCTURED,
+    LeavingCaller,
+    Scenario,
+    Service,
+    configured,
+)
+from tests.tracing import Recording
 
 CAPTURED: Final = Path(__file__).with_name("captured.trace.gz")
 
-CLOCKS: Final = {
-    "connect_seconds": 1.0,
-    "headers_seconds": 2.0,
-    "first_content_seconds": 2.0,
-    "gap_seconds": 1.5,
-    "json_seconds": 3.0,
-    "total_seconds": 30.0,
-    "last_candidate_factor": 1.0,
-}
-HOLDS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "live": {"mode": "live"},
-    "window": {"mode": "window", "tail_chars": 24, "opening_chars": 8},
-    "buffered": {"mode": "buffered"},
-}
-LIMITS: Final = {"event_bytes_max": 8_192}
 TOOLS: Final = [{"type": "function", "function": {"name": "gauge", "parameters": {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}}}]  # fmt: skip
-SCHEMA: Final = {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}  # fmt: skip
 FORMAT: Final = {"type": "json_schema", "json_schema": {"name": "reading", "schema": SCHEMA}}
-FILTERS: Final = ["empty", "repetition", "encoding", "refusal", "tool_calls", "structured_output"]
-STRUCTURED: Final = frozenset({"not-json", "off-schema", "fenced"})
 HEALTHY_CALL: Final = STREAM["call"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scenario:
-    """One exchange with its name, `fault/form/variant`."""
-
-    name: str
-    recording: Recording
-
-    async def take(self) -> Trace:
-        return await self.recording.take(self.name.replace("/", "."))
-
-
-def _config(hold: str, *, route: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    base = {"hold": HOLDS[hold], "clocks": CLOCKS, "filters": FILTERS, **(route or {})}
-    return tables(2, route=base, limits=LIMITS, **more)
 
 
 def _asked(fault: str, *, stream: bool) -> bytes:
     members: dict[str, Any] = {}
     if fault.startswith("call"):
         members["tools"] = TOOLS
+    if fault == "call-beside-words":
+        members["tool_choice"] = "required"
     if fault in STRUCTURED:
         members["response_format"] = FORMAT
     if fault == "usage-alone":
@@ -112,20 +88,26 @@ def _faults() -> Iterator[Scenario]:
         for fault, answer in {**STREAM, **STATUS}.items():
             caller = RecordingCaller(_asked(fault, stream=True))
             pair = _pair(fault, answer, stream=True)
-            yield Scenario(f"{fault}/{hold}", Recording(_config(hold), pair, caller))
+            yield Scenario(f"{fault}/{hold}", Recording(configured(hold), pair, caller))
     for fault, answer in {**WHOLE, **STATUS}.items():
         caller = RecordingCaller(_asked(fault, stream=False))
         pair = _pair(fault, answer, stream=False)
-        yield Scenario(f"{fault}/json", Recording(_config("live"), pair, caller))
+        yield Scenario(f"{fault}/json", Recording(configured("live"), pair, caller))
 
 
 def _tunnelled() -> Iterator[Scenario]:
-    """The catalogue where the provider's own bytes leave."""
-    for fault, answer in {**STREAM, **STATUS}.items():
-        caller = RecordingCaller(_asked(fault, stream=True))
-        raw = _config("live", provider={"path": "tunnel"})
-        pair = _pair(fault, answer, stream=True)
-        yield Scenario(f"{fault}/tunnel", Recording(raw, pair, caller))
+    """The catalogue where the provider's own bytes leave, under every hold mode and as JSON answers."""
+    for hold in HOLDS:
+        for fault, answer in {**STREAM, **STATUS}.items():
+            caller = RecordingCaller(_asked(fault, stream=True))
+            raw = configured(hold, provider={"path": "tunnel"})
+            pair = _pair(fault, answer, stream=True)
+            yield Scenario(f"{fault}/tunnel/{hold}", Recording(raw, pair, caller))
+    for fault, answer in {**WHOLE, **STATUS}.items():
+        caller = RecordingCaller(_asked(fault, stream=False))
+        raw = configured("live", provider={"path": "tunnel"})
+        pair = _pair(fault, answer, stream=False)
+        yield Scenario(f"{fault}/tunnel/json", Recording(raw, pair, caller))
 
 
 def _relayed() -> Iterator[Scenario]:
@@ -146,7 +128,7 @@ def _relayed() -> Iterator[Scenario]:
                 ScriptedProvider(answers["file"], for_ever=True),
             ]
             taken = Recording(
-                _config("live"), pair, RecordingCaller(asked), endpoint="/v1/audio/speech"
+                configured("live"), pair, RecordingCaller(asked), endpoint="/v1/audio/speech"
             )
             yield Scenario(f"{fault}/relayed/{'stream' if stream else 'whole'}", taken)
 
@@ -162,7 +144,7 @@ def _continued() -> Iterator[Scenario]:
     able = {"prefill": "vllm"}
     for fault in ("cut-early", "cut-late", "stall", "error-late", "no-finish", "malformed-event"):
         for form, words in rest.items():
-            raw = _config(
+            raw = configured(
                 "window", provider=able, route={"recovery": {"continuation": "committed"}}
             )
             second = ScriptedProvider(healthy(*words, every=PACE), for_ever=True)
@@ -179,7 +161,9 @@ def _denied() -> Iterator[Scenario]:
                 "filters": ["words"],
                 "recovery": {"continuation": "committed"},
             }
-            raw = _config(hold, route=words, filters={"words": table}, provider={"prefill": "vllm"})
+            raw = configured(
+                hold, route=words, filters={"words": table}, provider={"prefill": "vllm"}
+            )
             pair = _pair("", STREAM["denied-words"], stream=True)
             yield Scenario(f"denied-words/{hold}/{action}", Recording(raw, pair))
     for fault in ("fenced", "think-tags", "reasoning", "not-json"):
@@ -190,33 +174,20 @@ def _denied() -> Iterator[Scenario]:
         }
         caller = RecordingCaller(_asked(fault, stream=True))
         pair = _pair(fault, STREAM[fault], stream=True)
-        yield Scenario(f"{fault}/strict", Recording(_config("buffered", route=route), pair, caller))
+        yield Scenario(
+            f"{fault}/strict", Recording(configured("buffered", route=route), pair, caller)
+        )
+    bare = {"filters": FILTERS, "output_policy": "strict", "structured_output": "check"}
+    for fault, form in (("fenced", "fenced"), ("call-tagged", "think-tags"), ("call-beside-words", "call-beside-words")):  # fmt: skip
+        caller = RecordingCaller(_asked(fault, stream=True))
+        pair = _pair(fault, STREAM[form], stream=True)
+        raw = configured("buffered", route=bare)
+        yield Scenario(f"{fault}/unmended/strict", Recording(raw, pair, caller))
     for fault, level in (("off-schema", "check"), ("off-schema", "reject"), ("off-schema", "off")):
         caller = RecordingCaller(_asked(fault, stream=True))
-        raw = _config("buffered", route={"structured_output": level})
+        raw = configured("buffered", route={"structured_output": level})
         pair = _pair(fault, STREAM[fault], stream=True)
         yield Scenario(f"{fault}/structured/{level}", Recording(raw, pair, caller))
-
-
-class Service:
-    """A filter that awaits: `seconds` for each question; denies answers that are `denied` frames long or longer; or can't be asked."""
-
-    def __init__(self, seconds: float, *, denied: int = 0, fault: str = "") -> None:
-        self._seconds = seconds
-        self._denied = denied
-        self._fault = fault
-
-    def begin(self, exchange: str, attempt: int, awaited: Awaited) -> AwaitingFilter:
-        return self
-
-    async def judge(self, question: Question) -> Verdict:
-        await trio.sleep(self._seconds)
-        if self._fault:
-            raise FilterUnavailable(self._fault)
-        if self._denied and question.end >= self._denied:
-            failure = Failure(FailureKind.DENIED_NEXT, verdict="denied_by_service")
-            return Violated(question.start, "denied_by_service", failure)
-        return Passed(question.end)
 
 
 def _awaiting() -> Iterator[Scenario]:
@@ -233,24 +204,13 @@ def _awaiting() -> Iterator[Scenario]:
         for policy in ("open", "closed"):
             for hold in ("live", "buffered"):
                 table = {"kind": "webhook", "url": "http://127.0.0.1:9/", "failure": policy}
-                raw = _config(hold, route={"filters": ["empty", "hook"]}, filters={"hook": table})
+                raw = configured(
+                    hold, route={"filters": ["empty", "hook"]}, filters={"hook": table}
+                )
                 awaiting: dict[str, AwaitingFilters] = {"hook": service()}
                 pair = _pair("", STREAM["healthy"], stream=True)
                 name = f"webhook-{form}/{hold}/{policy}"
                 yield Scenario(name, Recording(raw, pair, awaiting=awaiting))
-
-
-class LeavingCaller(RecordingCaller):
-    """Leaves when it has got so many pieces."""
-
-    def __init__(self, pieces: int) -> None:
-        super().__init__()
-        self._pieces = pieces
-
-    async def write(self, data: bytes) -> None:
-        await super().write(data)
-        if len(self.writes) == self._pieces:
-            self.leave()
 
 
 class DeadCaller(RecordingCaller):
@@ -279,10 +239,10 @@ def _callers() -> Iterator[Scenario]:
         "never-whole": lambda: RecordingCaller(b'{"model"', endless=True),
     }
     for form, caller in callers.items():
-        raw = {**_config("live"), **quick, "limits": {**LIMITS, "body_seconds_max": 2.0}}
+        raw = {**configured("live"), **quick, "limits": {**LIMITS, "body_seconds_max": 2.0}}
         pair = _pair("", STREAM["healthy"], stream=True)
         yield Scenario(f"caller-{form}/live", Recording(raw, pair, caller()))
-    pinged = _config(
+    pinged = configured(
         "buffered", route={"hold": {"mode": "buffered", "ping_seconds": 0.3, "pings_commit": True}}
     )
     pair = _pair("", STREAM["drip"], stream=True)
@@ -303,6 +263,7 @@ def scenarios() -> list[Scenario]:
         *_denied(),
         *_awaiting(),
         *_callers(),
+        *responses_scenarios(),
     ]
     assert len({each.name for each in found}) == len(found)
     return found

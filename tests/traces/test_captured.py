@@ -13,11 +13,28 @@ from gate.trace import Decision, Read, Term, Trace
 from ops.replay import differences, replay
 from ops.trace import read_traces
 from tests.stepping import seed_scheduler
-from tests.traces.scenarios import CAPTURED, HOLDS, scenarios, take
+from tests.traces.scenario import HOLDS
+from tests.traces.scenarios import CAPTURED, scenarios, take
 
 TRACES_MIN = 200
 DISTINCT_MIN = 120
 DIRECTIVES = {"exact", "schema", "continuation"}
+VERDICTS = {  # of every built-in filter that condemns
+    "empty_answer",
+    "repetition_loop",
+    "text_damaged",
+    "pattern_match",
+    "tool_arguments_schema",
+    "tool_unknown",
+    "tool_arguments_json",
+    "json_invalid",
+    "schema_mismatch",
+    "output_fenced",
+    "output_think_tags",
+    "output_beside_call",
+    "filter_unavailable",
+    "denied_by_service",
+}
 
 
 @functools.cache
@@ -51,10 +68,15 @@ def test_the_suite_is_as_wide_as_it_says() -> None:
     """Copies of one case would make it long, not wide."""
     assert len(captured()) >= TRACES_MIN
     assert len({combination(each) for each in captured()}) >= DISTINCT_MIN
+    verdicts = {each for trace in captured() for each in combination(trace)[3]}
+    assert verdicts >= VERDICTS, VERDICTS - verdicts
     plans = {plan for each in captured() for plan in combination(each)[2]}
     assert plans >= DIRECTIVES
     forms = Counter(each.header.trace_id.split(".")[1] for each in captured())
     assert min(forms[hold] for hold in HOLDS) >= 70
+    assert min(forms[f"responses-{hold}"] for hold in HOLDS) >= 60
+    framings = {combination(each)[1] for each in captured()}
+    assert framings >= {"chat_sse", "chat_json", "responses_sse", "responses_json", "tunnel_sse", "tunnel_body"}  # fmt: skip
 
 
 def test_the_suite_is_recorded_from_these_scenarios() -> None:
@@ -65,7 +87,7 @@ def test_the_suite_is_recorded_from_these_scenarios() -> None:
 
 def test_a_recording_that_is_made_now_says_the_same() -> None:
     """Inputs are those of the script, and times those of the virtual clock: a few of them, all over the suite."""
-    for scenario, before in list(zip(scenarios(), captured(), strict=True))[::23]:
+    for scenario, before in list(zip(scenarios(), captured(), strict=True))[::37]:
         now = take(scenario)
         terms = [[each for each in trace.records if isinstance(each, Term)] for trace in (before, now)]  # fmt: skip
         assert terms[0] == terms[1], scenario.name
