@@ -6,11 +6,12 @@ deadline scope per attempt is armed anew; nothing is entered per chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from actors.context import Exchange, Target
@@ -25,6 +26,7 @@ from gate.errors import BudgetExceeded, UpstreamFailed, UpstreamFault
 from gate.events import Batch, Complete, End, Head, HowEnded
 from gate.failure import Failure, FailureKind, classify_status, retry_after_seconds
 from gate.observe import What
+from gate.over_chat import callers_param
 from gate.reader import AnswerReader
 from gate.rebuild import Lease
 from gate.refs import RequestRef
@@ -47,14 +49,14 @@ Evidence = Head | Batch | End
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """Make attempt `n`, with the rebuilt request `request_ref`, at the first of `targets` (indexes into the exchange's targets) that has room.
+    """Make attempt `n` at the first of `targets` (indexes into the exchange's targets) that has room, with the rebuilt request that `bodies` names for the endpoint which that one is asked at.
 
     `scope` is entered by the runner and cancelled only by the coordinator and the exchange. `last`: no other attempt could follow. `continues`: it goes on with the
     answer of the one before. `key`: the plan's idempotency key.
     """
 
     n: int
-    request_ref: RequestRef
+    bodies: Mapping[str, RequestRef]
     targets: Sequence[int]
     scope: trio.CancelScope
     last: bool
@@ -73,8 +75,9 @@ async def run(
         async for order in orders:
             runner = _Runner(order, evidence, exchange)
             how: HowEnded = Failure(FailureKind.ABORTED)
-            with order.scope, take(order.request_ref) as lease:
-                how = await runner.attempt(lease)
+            with order.scope, ExitStack() as held:
+                leases = {at: held.enter_context(take(ref)) for at, ref in order.bodies.items()}
+                how = await runner.attempt(leases)
             await evidence.send(End(order.n, how, runner.target))
 
 
@@ -97,7 +100,7 @@ class _Runner:
             total=exchange.deadline,
         )
 
-    async def attempt(self, lease: Lease) -> HowEnded:
+    async def attempt(self, leases: Mapping[str, Lease]) -> HowEnded:
         """Waits for a place at one of the targets, and makes the attempt there."""
         exchange = self._exchange
         by_name = {
@@ -115,7 +118,7 @@ class _Runner:
             exchange.asked = name
             exchange.path = path_of(exchange, target, continues=self._order.continues)
             exchange.note(What.ATTEMPT_STARTED, attempt=self._order.n, provider=name)
-            return await self._watched(target, lease)
+            return await self._watched(target, leases[exchange.asked_at(target)])
 
     async def _watched(self, target: Target, lease: Lease) -> HowEnded:
         """The attempt; its provider's health hears of the end, whatever it is."""
@@ -147,20 +150,29 @@ class _Runner:
             ) as response:
                 lease.release()  # it was written, and what follows is read
                 self._arm(self._clocks.head(self._exchange.world.came()))
-                if not 200 <= response.status < 300:
-                    return await self._refused(response)
-                return await self._answer(target, response, held)
+                if 200 <= response.status < 300:
+                    how = await self._answer(target, response, held)
+                else:
+                    how = await self._refused(response)
+                return self._callers(how) if self._exchange.over_chat(target) else how
         except UpstreamFailed as error:
             return self._clocks.fault(Failure(_FAULTS[error.fault]))
         except BudgetExceeded:
             return self._clocks.fault(Failure(FailureKind.BUDGET))
 
+    def _callers(self, how: HowEnded) -> HowEnded:
+        """What a provider blames in a body that we made, in the caller's terms."""
+        if not isinstance(how, Failure) or how.provider_param is None:
+            return how
+        return msgspec.structs.replace(how, provider_param=callers_param(how.provider_param))
+
     def _request(self, target: Target, lease: Lease) -> UpstreamRequest:
-        request, door = self._exchange.snapshot.request, self._exchange.door
+        request, door = self._exchange.sent_to(target), self._exchange.door
+        endpoint = self._exchange.asked_at(target)
         body, size = bind_segments(lease.segments, self._edits(target, lease))
         accept = b"text/event-stream" if request.stream else b"application/json"
         headers = [
-            (b"accept", accept if is_watched(door.endpoint) else b"*/*"),
+            (b"accept", accept if is_watched(endpoint) else b"*/*"),
             (b"x-request-id", door.exchange.encode()),
             *door.forwarded,
         ]
@@ -168,14 +180,14 @@ class _Runner:
             headers.append((b"idempotency-key", self._order.key.encode()))
         if size:
             headers.insert(0, (b"content-type", door.content_type))
-        path = door.endpoint.removeprefix("/v1")
+        path = endpoint.removeprefix("/v1")
         path = f"{path}?{door.query}" if door.query else path
         return UpstreamRequest(path, headers, body, size, door.method)
 
     def _edits(self, target: Target, lease: Lease) -> Sequence[Edit]:
         """What is this target's own in the body: the model's name, and that usage is to be reported."""
         snapshot, at = self._exchange.snapshot, lease.model_at
-        request = snapshot.request
+        request = self._exchange.sent_to(target)
         edits: list[Edit] = []
         if at is not None:
             edits.append((at.value_start, at.value_end, request.bound(target.model)))
@@ -220,8 +232,8 @@ class _Runner:
         if reader is None:
             return Failure(FailureKind.UNUSABLE, response.status)
         exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
-        tunnel = tunnel_of(exchange, response)
-        await self._send(Head(n, self.target, response.status, continues, tunnel))
+        tunnel, over_chat = tunnel_of(exchange, response), exchange.over_chat(target)
+        await self._send(Head(n, self.target, response.status, continues, tunnel, over_chat))
         return await self._read(response, reader, held)
 
     async def _read(

@@ -19,7 +19,7 @@ from gate.explain import Explanation
 from gate.failure import FailureKind
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
-from gate.ingress import CHAT_PATH, IngressSnapshot
+from gate.ingress import CHAT_PATH, ChatRequest, IngressSnapshot
 from gate.measures import Measures
 from gate.observe import Observation, Probe, Told, What
 from gate.refs import Refs
@@ -208,7 +208,9 @@ class Exchange:
     ready_at: float
     endpoint: str
     crashed: Callable[[BaseException], None]  # tells of a bug that the exchange survives
+    chat: IngressSnapshot | None = None  # the request as a chat request, where targets want that
     continuable: Continuable | None = None  # None: no attempt can go on with another's answer
+    chat_continuable: Continuable | None = None  # the same for those that are asked for chat
     tunnel_marks: bool = True  # a tunnel that fails after its first byte says so
     streams_errors: bool = False  # a held answer's error goes into a stream of status 200
     explanation: Explanation | None = None  # None: the caller did not ask for one
@@ -227,6 +229,19 @@ class Exchange:
             streams=self.snapshot.request.stream,
             reasoning=self.pool.route.hold.reasoning == "release",
         )
+
+    def asked_at(self, target: Target) -> str:
+        """The endpoint that this target is asked at: the caller's own, or chat completions in its place."""
+        return CHAT_PATH if self.over_chat(target) else self.endpoint
+
+    def over_chat(self, target: Target) -> bool:
+        """Whether this target only has chat completions where the caller wants a response."""
+        return self.chat is not None and "responses" not in target.capabilities
+
+    def sent_to(self, target: Target) -> ChatRequest:
+        """The request in the form in which this target gets it."""
+        chat = self.chat if self.over_chat(target) else None
+        return (chat or self.snapshot).request
 
     @property
     def held_bytes(self) -> int:

@@ -12,11 +12,11 @@ import msgspec
 import trio
 
 from actors.attempt import AttemptOrder
+from actors.bodies import Bodies
 from actors.context import Exchange, Ordered
 from actors.endpoint import terminal_of
 from actors.evaluator import Reports
 from actors.probe import acting
-from actors.rebuilder import Rebuilder
 from actors.world import Moment
 from gate.config import Prefill
 from gate.dialects import can_continue, continuation_item, flags, lowered
@@ -24,6 +24,7 @@ from gate.errors import RebuildOverflow
 from gate.events import Complete, Ended, Resume, Success, Violation, Wire
 from gate.failure import Failure
 from gate.framing_tunnel import tunnelled
+from gate.ingress import CHAT_PATH
 from gate.observe import What
 from gate.patches import Appended
 from gate.plan import Continuation, Directive, DirectiveKind, Exact, RecoveryPlan
@@ -38,13 +39,13 @@ async def run(
     reports: trio.MemoryReceiveChannel[Reports],
     wire: trio.MemorySendChannel[Wire],
     exchange: Exchange,
-    rebuilder: Rebuilder,
+    bodies: Bodies,
     *,
     sent: Callable[[], None],
 ) -> None:
     """Ends when the terminal was sent; `sent` is called, synchronously, when it has been."""
     with orders, reports, wire, acting("coordinator"):
-        recovery = _Recovery(exchange, rebuilder)
+        recovery = _Recovery(exchange, bodies)
         while True:
             decision = recovery.decide()
             if isinstance(decision, GiveUp):
@@ -73,23 +74,26 @@ async def run(
                 break
             recovery.failed(decision, ended, ended.how, notes)
         sent()
-        await rebuilder.aclose()
+        await bodies.aclose()
 
 
 class _Recovery:
     """The attempt history of one exchange, and what the next decision depends on."""
 
-    def __init__(self, exchange: Exchange, rebuilder: Rebuilder) -> None:
+    def __init__(self, exchange: Exchange, bodies: Bodies) -> None:
         self.history: list[Attempted] = []
         self._exchange = exchange
-        self._rebuilder = rebuilder
+        self._bodies = bodies
         self._paid = 0  # further attempts that the retry budget was charged for
         self._released = False
         self._resume: Resume | None = None
         self._notes: Sequence[RepairNote] = ()
         self._barred: set[DirectiveKind] = set()
+        self._continuables = {exchange.endpoint: exchange.continuable}
+        if exchange.chat is not None:
+            self._continuables[CHAT_PATH] = exchange.chat_continuable
         self._dialects = tuple(
-            target.prefill if can_continue(target.prefill, exchange.endpoint) else "none"
+            target.prefill if can_continue(target.prefill, exchange.asked_at(target)) else "none"
             for target in exchange.targets
         )
 
@@ -107,7 +111,7 @@ class _Recovery:
             retries_left=exchange.pool.retries.left(now),
             dialects=self._dialects,
             resume=self._resume,
-            ceiling_left=self._ceilings() is not None,
+            ceiling_left=None not in map(self._ceilings, self._continuables),
             repairable=bool(self._notes),
             barred=frozenset(self._barred),
         )
@@ -138,8 +142,14 @@ class _Recovery:
         """
         exchange, refs, before = self._exchange, self._exchange.refs, len(self.history)
         try:
-            directive = self._directive(decision)
-            plan = RecoveryPlan(refs.plan(), directive, decision.targets, decision.wait_seconds)
+            asked = [exchange.asked_at(exchange.targets[each]) for each in decision.targets]
+            directive = self._directive(decision, asked[0])
+            # What changes the request was made for one form of it.
+            forms = set(asked) if isinstance(directive, Exact) else {asked[0]}
+            targets = tuple(
+                each for each, at in zip(decision.targets, asked, strict=True) if at in forms
+            )
+            plan = RecoveryPlan(refs.plan(), directive, targets, decision.wait_seconds)
             if before > self._paid:
                 self._paid = before
                 exchange.pool.retries.take(trio.current_time())
@@ -152,7 +162,7 @@ class _Recovery:
                     reason=self.history[-1].failure.code,
                 )
                 await trio.sleep(plan.wait_seconds)
-            draft = await self._rebuilder.rebuild(refs.snapshot, plan)
+            bodies = await self._bodies.rebuild(refs.snapshot, plan, sorted(forms))
         except RebuildOverflow as error:
             exchange.note(What.PLAN, attempt=before, code=error.public_code, count=before)
             self._barred.add(decision.directive)
@@ -161,38 +171,37 @@ class _Recovery:
         n, scope = refs.attempt(), trio.CancelScope()
         why = self.history[-1].failure.code if self.history else ""
         exchange.order = Ordered(n, decision.directive.value, why)
-        key = draft.idempotency_key
         return AttemptOrder(
-            n, draft.request_ref, plan.targets, scope, decision.last, continues, key
+            n, bodies, targets, scope, decision.last, continues, plan.idempotency_key
         )
 
-    def _directive(self, decision: Next) -> Directive:
-        """The directive, with its patch in the rebuilder's store where it needs one. Raises `RebuildOverflow`."""
+    def _directive(self, decision: Next, endpoint: str) -> Directive:
+        """The directive, with its patch, for a body of this endpoint, in the rebuilder's store where it needs one. Raises `RebuildOverflow`."""
         if decision.directive is DirectiveKind.CONTINUATION:
-            return self._continuation(self._dialects[decision.targets[0]])
+            return self._continuation(self._dialects[decision.targets[0]], endpoint)
         if decision.directive is DirectiveKind.SCHEMA:
-            return self._repair()
+            return self._repair(endpoint)
         return Exact(self._exchange.refs.snapshot)
 
-    def _continuation(self, dialect: Prefill) -> Directive:
-        resume, ceilings, endpoint = self._resume, self._ceilings(), self._exchange.endpoint
+    def _continuation(self, dialect: Prefill, endpoint: str) -> Directive:
+        resume, ceilings = self._resume, self._ceilings(endpoint)
         assert resume is not None, "a continuation has a resume point"
         assert ceilings is not None, "and tokens left"
         directive = Continuation(self._exchange.refs.snapshot, resume.cursor)
         item = continuation_item(dialect, endpoint, resume.text)
         siblings = {**flags(dialect, endpoint), **ceilings}
-        self._rebuilder.patches.put(directive, Appended(item), siblings=siblings)
+        self._bodies.patches(endpoint).put(directive, Appended(item), siblings=siblings)
         return directive
 
-    def _repair(self) -> Directive:
+    def _repair(self, endpoint: str) -> Directive:
         directive = repair_key(self._notes, self.history[-1].failure.code)
-        item = repair_item(self._notes, endpoint=self._exchange.endpoint)
-        self._rebuilder.patches.put(directive, Appended(item))
+        item = repair_item(self._notes, endpoint=endpoint)
+        self._bodies.patches(endpoint).put(directive, Appended(item))
         return directive
 
-    def _ceilings(self) -> Mapping[str, bytes] | None:
-        """The caller's ceilings less what has been produced; None where nothing is left."""
-        continuable, resume = self._exchange.continuable, self._resume
+    def _ceilings(self, endpoint: str) -> Mapping[str, bytes] | None:
+        """The caller's ceilings, as a body of this endpoint says them, less what has been produced; None where nothing is left."""
+        continuable, resume = self._continuables[endpoint], self._resume
         if continuable is None or resume is None:
             return {}
         return lowered(continuable.ceilings, resume.produced)

@@ -6,6 +6,7 @@ Chat and Responses are driven along either path; every other endpoint is relayed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -16,14 +17,14 @@ from actors.ports import UpstreamResponse
 from gate.config import PathKind
 from gate.continuable import Continuable, read_continuable
 from gate.dialects import can_continue
-from gate.endpoints import CHAT, RESPONSES, Expected, endpoint_of
+from gate.endpoints import CHAT, OVER_CHAT, RESPONSES, Expected, endpoint_of
 from gate.envelope import PublicError
 from gate.events import Identity, Shape, Start, Terminal, Tunnel
 from gate.explain import Explanation
 from gate.filters.builtin import filter_context, make_filters
 from gate.filters.output_policy import only_calls
 from gate.framing_tunnel import relayed_headers
-from gate.ingress import ChatRequest, IngressSnapshot
+from gate.ingress import CHAT_PATH, ChatRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.mending_format import format_mender
 from gate.model_echo import ModelEcho, echo_for
@@ -36,6 +37,7 @@ __all__ = [
     "bare_start",
     "continuable_of",
     "explanation_of",
+    "find_continuations",
     "framing_name",
     "header_of",
     "judge_of",
@@ -52,10 +54,10 @@ _NESTED: Final = "/v1/responses"  # where an event names the model inside of its
 
 
 def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
-    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that."""
+    """How the bytes of an attempt at `target` leave. One that goes on with an answer is in the framing of that; one that is translated is framed by us."""
     if exchange.door.relayed:
         return "tunnel"
-    return "normalized" if continues else target.path
+    return "normalized" if continues or exchange.over_chat(target) else target.path
 
 
 def reader_of(
@@ -86,7 +88,8 @@ def reader_of(
         body_bytes_max=limits.held_bytes_max,
         continues=continues,
     )
-    return endpoint_of(door.endpoint).reader(kind, expected)
+    endpoint = OVER_CHAT if exchange.over_chat(target) else endpoint_of(door.endpoint)
+    return endpoint.reader(kind, expected)
 
 
 def _echo(door: Door, request: ChatRequest, target: Target) -> ModelEcho | None:
@@ -128,7 +131,9 @@ def explanation_of(door: Door, request: ChatRequest, pool: Pool) -> Explanation 
 
 def pings_commit(exchange: Exchange) -> bool:
     """Whether a comment may go out, with the status 200, before the answer. Where a tunnel may answer, status and headers are its provider's, and not known before it does."""
-    ours = all(target.path == "normalized" for target in exchange.targets)
+    ours = all(
+        path_of(exchange, each, continues=False) == "normalized" for each in exchange.targets
+    )
     asked = exchange.pool.route.hold.pings_commit and exchange.snapshot.request.stream
     return asked and ours and not exchange.door.relayed
 
@@ -165,6 +170,17 @@ def terminal_of(exchange: Exchange, error: PublicError, *, close: bool = False) 
     return Terminal(error, exchange.attempts, close, told, streamed, exchange.bare)
 
 
+def find_continuations(exchange: Exchange) -> None:
+    """Notes what the request says of that, in each form in which it is sent."""
+    mode = exchange.pool.route.recovery.continuation
+    own = [target for target in exchange.targets if not exchange.over_chat(target)]
+    exchange.continuable = continuable_of(exchange.door, own, exchange.snapshot, mode)
+    if exchange.chat is not None:
+        others = [target for target in exchange.targets if exchange.over_chat(target)]
+        door = replace(exchange.door, endpoint=CHAT_PATH)
+        exchange.chat_continuable = continuable_of(door, others, exchange.chat, mode)
+
+
 def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
     """Judges the exchange's attempts, with the filters of its route where they can read the answer. `schemas`: those that were compiled for other exchanges."""
     request, pool = exchange.snapshot.request, exchange.pool
@@ -194,7 +210,7 @@ def judge_of(exchange: Exchange, schemas: SchemaCache) -> Judge:
         ceiling=context.tools.ceiling if context.tools is not None else None,
         think_tags=pool.route.think_tags,
         format_mender=mender,
-        continuable=exchange.continuable,
+        continuable=exchange.continuable or exchange.chat_continuable,
         seam_chars=pool.route.recovery.seam_chars,
         opaque=opaque,
         endpoint=endpoint_of(exchange.door.endpoint),

@@ -158,10 +158,10 @@ class _Evaluator:
         self._seam_noted = False
         self._n = head.n
         if head.continues:
-            self._judge.go_on()
+            self._judge.go_on(over_chat=head.over_chat)
         else:
             self._tunnel = head.tunnel
-            self._judge.begin(tunnel=head.tunnel is not None)
+            self._judge.begin(tunnel=head.tunnel is not None, over_chat=head.over_chat)
         self._measures.begin(self._judge.tail.newest)
 
     async def batch(self, batch: Batch) -> None:

@@ -14,7 +14,7 @@ terminal is sent here if the coordinator did not: at the drain's end, or when an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -22,12 +22,13 @@ import trio
 
 from actors import attempt, coordinator, evaluator, ingress, sink
 from actors.attempt import AttemptOrder, Evidence
+from actors.bodies import Bodies, open_bodies
 from actors.context import Door, Ending, Exchange, Gateway, Pool
 from actors.dispatch import Place
 from actors.endpoint import (
     bare_start,
-    continuable_of,
     explanation_of,
+    find_continuations,
     framing_name,
     judge_of,
     mode_of,
@@ -36,11 +37,12 @@ from actors.endpoint import (
 )
 from actors.evaluator import WIRE_BYTES, Reports
 from actors.ports import Caller
-from actors.rebuilder import Rebuilder, open_rebuilder
 from actors.sink import Written
+from actors.translating import targets_for
 from actors.world import Moment
 from gate.budget import MemoryBudget, Reservation
 from gate.envelope import refusal
+from gate.errors import BudgetExceeded, RequestRefused
 from gate.events import Intake, Ping, Refused, Terminal, Wire
 from gate.ingress import ChatRequest, IngressSnapshot
 from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
@@ -119,23 +121,23 @@ class _Supervisor:
             with releases, written:
                 outer.start_soon(self._sink(wire_end, results))
                 terminal: Terminal | None = None
-                with work, _open_snapshot(self._budget) as snapshot:
+                with work, _open_snapshot(self._budget) as snapshot, _open_snapshot(self._budget) as chat:  # fmt: skip
                     send_intake, intake = trio.open_memory_channel[Intake](1)
                     # Ingress knows that the snapshot may be closed before it ends.
                     reading = self._ingress(send_intake, snapshot, leave)
                     outer.start_soon(self._guarded, reading)
                     try:
-                        admitted = await self._admitted(intake, snapshot, place, wire)
+                        admitted = await self._admitted(intake, snapshot, chat, place, wire)
                         if isinstance(admitted, Terminal):
                             terminal = admitted
                         else:
                             watching = self._watch(releases.clone(), admitted, leave)
                             outer.start_soon(self._guarded, watching)
-                            async with self._rebuilder(admitted) as rebuilder:
-                                admitted.leases = lambda: rebuilder.leases_open
+                            async with open_bodies(admitted) as bodies:
+                                admitted.leases = lambda: bodies.leases_open
                                 actors = _inner_actors(
                                     admitted,
-                                    rebuilder,
+                                    bodies,
                                     releases,
                                     self._sent,
                                     schemas=self._gateway.schemas,
@@ -168,6 +170,7 @@ class _Supervisor:
         self,
         intake: trio.MemoryReceiveChannel[Intake],
         snapshot: IngressSnapshot,
+        chat: IngressSnapshot,
         place: Place,
         wire: Reservation,
     ) -> Exchange | Terminal:
@@ -182,12 +185,15 @@ class _Supervisor:
         if isinstance(pool, Terminal):
             return pool
         self._pool = pool
+        try:
+            targets = await targets_for(self._door, pool, snapshot, chat)
+        except (RequestRefused, BudgetExceeded) as error:
+            return Terminal(ingress.refused(error).error, 0)
         code = await self._gateway.dispatch.admit(place)
         if code is not None:
             return Terminal(refusal(503, code), 0, close=code == "draining")
         gateway = self._gateway
         pool.retries.admit(ready_at)
-        targets = [target for target in pool.targets if request.needs <= target.capabilities]
         exchange = self._admitted_as = Exchange(
             refs=Refs(ExchangeId(self._door.exchange)),
             pool=pool,
@@ -204,13 +210,12 @@ class _Supervisor:
             ready_at=ready_at,
             endpoint=self._door.endpoint,
             crashed=partial(gateway.crashed, self._door.exchange),
-            continuable=continuable_of(
-                self._door, targets, snapshot, pool.route.recovery.continuation
-            ),
+            chat=chat if chat.filled else None,
             tunnel_marks=gateway.tunnel_marks,
             streams_errors=gateway.streams_errors,
             explanation=explanation_of(self._door, request, pool),
         )
+        find_continuations(exchange)
         exchange.bare = bare_start(exchange)
         self._ending.exchange = exchange
         return exchange
@@ -230,15 +235,6 @@ class _Supervisor:
         if pool is None or (allowed is not None and alias not in allowed):
             return Terminal(refusal(404, "model_not_found", param="model"), 0)
         return pool
-
-    def _rebuilder(self, exchange: Exchange) -> AbstractAsyncContextManager[Rebuilder]:
-        return open_rebuilder(
-            exchange.snapshot,
-            exchange.budget,
-            endpoint=exchange.endpoint,
-            refs=exchange.refs,
-            relayed=exchange.door.relayed,
-        )
 
     def _sink(
         self, wire: trio.MemoryReceiveChannel[Wire], results: trio.MemorySendChannel[Written]
@@ -360,7 +356,7 @@ class _Supervisor:
 
 def _inner_actors(
     exchange: Exchange,
-    rebuilder: Rebuilder,
+    bodies: Bodies,
     releases: trio.MemorySendChannel[Wire],
     sent: Callable[[], None],
     *,
@@ -372,7 +368,7 @@ def _inner_actors(
     send_reports, reports = trio.open_memory_channel[Reports](REPORTS_MAX)
     judge = judge_of(exchange, schemas)
     return [
-        partial(attempt.run, orders, send_evidence, exchange, rebuilder.take),
+        partial(attempt.run, orders, send_evidence, exchange, bodies.take),
         partial(evaluator.run, evidence, releases.clone(), send_reports, exchange, judge),
         partial(
             coordinator.run,
@@ -380,7 +376,7 @@ def _inner_actors(
             reports,
             releases.clone(),
             exchange,
-            rebuilder,
+            bodies,
             sent=sent,
         ),
     ]

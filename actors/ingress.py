@@ -32,7 +32,7 @@ from gate.ingress_relay import read_relayed_request
 from gate.splice import Body
 from gate.steps import Steps
 
-__all__ = ["run"]
+__all__ = ["refused", "run"]
 
 TOO_SLOW_SHARE: Final = (
     0.9  # of caller_write_seconds: a disconnect this long into a write is the write limit's doing
@@ -92,17 +92,21 @@ async def _read_body(
     except trio.TooSlowError:
         world.look(Moment.BODY, 0.0)
         return Refused(refusal(408, "body_timeout"), close=True)
-    except BudgetExceeded as error:
-        status = 413 if error.scope == "exchange" else 503
-        return Refused(refusal(status, error.public_code), close=True)
+    except (BudgetExceeded, RequestRefused) as error:
+        return refused(error)
     except SnapshotClosed:  # the drain ended the exchange while its body was still coming
         return Refused(refusal(503, "shutdown"), close=True)
-    except RequestRefused as error:
-        too_large = error.http_status == 413
-        return Refused(
-            refusal(error.http_status, error.public_code, param=error.param), close=too_large
-        )
     return Ready()
+
+
+def refused(error: BudgetExceeded | RequestRefused) -> Refused:
+    """The answer to a request that can't be taken. A body that was not read to its end takes the connection with it."""
+    if isinstance(error, BudgetExceeded):
+        status = 413 if error.scope == "exchange" else 503
+        return Refused(refusal(status, error.public_code), close=True)
+    status = error.http_status
+    told = refusal(status, error.public_code, param=error.param)
+    return Refused(told, close=status == 413)
 
 
 async def _collect(

@@ -34,7 +34,6 @@ NOT_ACTIVE: Final[tuple[str, ...]] = (
     "keys[].exchanges_max",
     "models[].targets[].weight",
     "models[].targets[].context_tokens",
-    "routes.*.responses_over_chat",
     "routes.*.clocks.chars_per_second_min",
     "routes.*.recovery.loop_temperature_add",
     "admin.key_env",

@@ -1,4 +1,7 @@
-"""The supervised endpoints: for each one the readers of a provider's answer, the mender and the framings. What stands between them is the same for both."""
+"""The supervised endpoints: for each one the readers of a provider's answer, the mender and the framings. What stands between them is the same for both.
+
+`OVER_CHAT` is the second one at a provider that only has the first: it reads chat, and everything behind that is as at the caller's own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from gate.ingress import CHAT_PATH, CHAT_RULES, ChatRequest, RequestRules
 from gate.ingress_responses import RESPONSES_PATH, RESPONSES_RULES
 from gate.mending import ChatMender
 from gate.mending_think import ThinkTags
+from gate.over_chat_answer import OverChatMender
 from gate.reader import JSON, SSE, AnswerReader, ChatBodyReader, ChatStreamReader, media_type
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.responses_defaults import repeated
@@ -27,6 +31,7 @@ from gate.unmended import Unmended
 __all__ = [
     "CHAT",
     "ENDPOINTS",
+    "OVER_CHAT",
     "RESPONSES",
     "Endpoint",
     "Expected",
@@ -201,8 +206,7 @@ class _Responses(Endpoint):
         tags: ThinkTags | None,
         before: Mender | None,
     ) -> Mender:
-        known = before if isinstance(before, ResponsesMender) else None
-        return ResponsesMender(before=known, ceiling=ceiling, tags=tags)
+        return ResponsesMender(before=_responses(before), ceiling=ceiling, tags=tags)
 
     def unmended(self) -> Unmended:
         return ResponsesUnmended()
@@ -217,8 +221,46 @@ class _Responses(Endpoint):
         return sum(map(kept_of, frames))
 
 
+class _OverChat(_Responses):
+    upstream = _Chat.upstream
+
+    def stream_reader(self, expected: Expected) -> AnswerReader:
+        return CHAT.stream_reader(expected)
+
+    def body_reader(self, expected: Expected) -> AnswerReader:
+        # A body is said as one chunk, whatever the caller gets in the end.
+        return CHAT.body_reader(msgspec.structs.replace(expected, stream=True))
+
+    def mender(
+        self,
+        choices: int,
+        reasoning_field: str,
+        ceiling: int | None,
+        *,
+        tags: ThinkTags | None,
+        before: Mender | None,
+    ) -> Mender:
+        # Nobody sees a role: none is put in.
+        chat = ChatMender(
+            choices=choices,
+            reasoning_field=reasoning_field,
+            roles=frozenset({0}),
+            ceiling=ceiling,
+            tags=tags,
+        )
+        return OverChatMender(chat, ResponsesMender(before=_responses(before)))
+
+
+def _responses(before: Mender | None) -> ResponsesMender | None:
+    """The mender of Responses events that an attempt goes on from, whatever its provider had."""
+    if isinstance(before, OverChatMender):
+        return before.responses
+    return before if isinstance(before, ResponsesMender) else None
+
+
 CHAT: Final[Endpoint] = _Chat()
 RESPONSES: Final[Endpoint] = _Responses()
+OVER_CHAT: Final[Endpoint] = _OverChat()
 ENDPOINTS: Final[Mapping[str, Endpoint]] = {each.path: each for each in (CHAT, RESPONSES)}
 """By path."""
 

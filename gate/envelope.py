@@ -47,6 +47,7 @@ _SENTENCES: Final = {
     "invalid_value": "A parameter has a value that is not allowed.",
     "unsupported_parameter": "This gateway does not serve requests with this parameter.",
     "unsupported_websocket": "There is no WebSocket here. Send the request over HTTP.",
+    "unsupported_over_chat": "The provider of this model only has chat completions, and this has no place in them.",
     "ambiguous_length": "The request says its length in two ways.",
     "unsupported_type": "The request body has a type that is not read here.",
     "unsupported_encoding": "The request body must not be compressed.",

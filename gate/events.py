@@ -263,13 +263,14 @@ class Tunnel(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """An attempt was admitted by `target` and answered with a 2xx. `continues`: it goes on with the answer of the one before. `tunnel`: its bytes are relayed."""
+    """An attempt was admitted by `target` and answered with a 2xx. `continues`: it goes on with the answer of the one before. `tunnel`: its bytes are relayed; `over_chat`: it was asked for a chat completion in place of a response."""
 
     n: int
     target: int
     status: int
     continues: bool = False
     tunnel: Tunnel | None = None
+    over_chat: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -149,6 +149,11 @@ class IngressSnapshot:
         return self._body
 
     @property
+    def filled(self) -> bool:
+        """Whether a body is in it."""
+        return self._request is not None
+
+    @property
     def request(self) -> ChatRequest:
         self._open()
         assert self._request is not None, "filled before it is read"

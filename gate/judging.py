@@ -119,11 +119,11 @@ class Judge:
         """Frames have arrived that are not in the tail yet: mending or the seam holds them."""
         return bool(self._mender.held_bytes) or self._seam is not None
 
-    def _begin(self, *, going_on: bool = False, tunnel: bool = False) -> None:
+    def _begin(self, *, going_on: bool = False, tunnel: bool = False, over_chat: bool = False) -> None:  # fmt: skip
         released = self.tail.released
         before = self.resume.text if going_on and self.resume is not None else ""
         last = self._mender if going_on else None
-        self._mender = self._menders.make(last=last, before=before, tunnel=tunnel)
+        self._mender = self._menders.make(last=last, before=before, tunnel=tunnel, over_chat=over_chat)  # fmt: skip
         # Nobody goes on with an answer whose bytes are the provider's own.
         self._transcript = None if tunnel else self._kept_text
         self.tail.relays = tunnel
@@ -147,17 +147,17 @@ class Judge:
         self.awaited = [each for each in self._filters if isinstance(each, Awaited)]
         self.said: Sequence[tuple[Filter, Verdict]] = ()
 
-    def begin(self, *, tunnel: bool = False) -> None:
-        """An attempt that begins the answer: what is left of the former one is forgotten. `tunnel`: its bytes are relayed."""
+    def begin(self, *, tunnel: bool = False, over_chat: bool = False) -> None:
+        """An attempt that begins the answer: what is left of the former one is forgotten. `tunnel`: its bytes are relayed; `over_chat`: its provider only has chat."""
         self.drop()
         self._shares.clear()
         self._identity = None
-        self._begin(tunnel=tunnel)
+        self._begin(tunnel=tunnel, over_chat=over_chat)
 
-    def go_on(self) -> None:
+    def go_on(self, *, over_chat: bool = False) -> None:
         """An attempt that goes on from the resume point. What is held before it stays, and waits with the new frames until the seam is judged."""
         assert self.resume is not None, "something is kept to go on from"
-        self._begin(going_on=True)
+        self._begin(going_on=True, over_chat=over_chat)
         for each in self._filters:
             if isinstance(each, Primed):
                 each.prime(self._transcript.text if self._transcript is not None else "")

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from gate.splice import (
+    ELEMENTS_MAX,
     MEMBERS_MAX,
     Body,
     JsonMalformed,
@@ -29,13 +30,13 @@ from gate.splice import (
 )
 from gate.steps import WINDOW, Steps, word_in
 
-__all__ = ["NAME_BYTES_MAX", "JsonNotObject", "is_json", "scan_large"]
+__all__ = ["DEEPEST", "NAME_BYTES_MAX", "JsonNotObject", "LargeScan", "is_json", "scan_large"]
 
 NAME_BYTES_MAX: Final = 4_096  # of a longer one only the beginning is kept: nobody looks for it
 _FIRST_WINDOW: Final = 2_048  # of a container, which is small as a rule
 _WINDOW_GROWTH: Final = 4
 # A body that nests deeper is not looked at to its end: more than any limit allows, and less than msgspec's stack bears.
-_DEEPEST: Final = 640
+DEEPEST: Final = 640
 
 _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
@@ -129,8 +130,8 @@ def scan_large(
     Raises JsonMalformed for what is not JSON in UTF-8, or has a number that is longer than a window; else JsonNotObject; else JsonTooDeep or
     JsonTooMany, whichever comes first. JsonTooDeep comes at once where it nests absurdly deep.
     """
-    assert depth_max <= _DEEPEST
-    scan = _Scan(body, depth_max, members_max, window)
+    assert depth_max <= DEEPEST
+    scan = LargeScan(body, depth_max, members_max, window)
     members = yield from scan.root()
     yield from _check_utf8(body, window)
     if members is None:
@@ -152,17 +153,19 @@ def _check_utf8(body: Body, window: int) -> Steps[None]:
         raise JsonMalformed(start) from error
 
 
-class _Scan:
-    """The pass over one body. `refused`: why the body is refused although it is JSON."""
+class LargeScan:
+    """The pass over one body, or over a part of it from `at` on. `refused`: why the body is refused although it is JSON."""
 
-    def __init__(self, body: Body, depth_max: int, members_max: int, window: int) -> None:
+    def __init__(
+        self, body: Body, depth_max: int, members_max: int, window: int, *, at: int = 0
+    ) -> None:
         self.refused: JsonRefused | None = None
         self._body = body
         self._size = len(body)
         self._depth_max = depth_max
         self._members_max = members_max
         self._window = window
-        self._at = 0
+        self._at = at
 
     def root(self) -> Steps[list[Member] | None]:
         """The whole of the body, which is one value: its members if it is an object."""
@@ -171,15 +174,32 @@ class _Scan:
         if byte == _OPEN_OBJECT:
             self._note_depth(1)
             self._at += 1
-            members = yield from self._members()
+            members = yield from self.members()
         else:
             yield from self._value(byte, outer=0)
         if (yield from self._next()) != _END:
             raise JsonMalformed(self._at)
         return members
 
-    def _members(self) -> Steps[list[Member]]:
-        """The root from behind its opening bracket to behind its closing one."""
+    def elements(self) -> Steps[tuple[tuple[int, int], ...]]:
+        """An array from behind its opening bracket to behind its closing one; it is well-formed."""
+        spans: list[tuple[int, int]] = []
+        while True:
+            byte = yield from self._next()
+            if byte in b"],":
+                self._at += 1
+                if byte != _COMMA:
+                    return tuple(spans)
+                continue
+            if len(spans) == ELEMENTS_MAX:
+                raise JsonTooMany(ELEMENTS_MAX)
+            start = self._at
+            yield from self._value(byte, outer=1)
+            spans.append((start, self._at))
+            yield
+
+    def members(self) -> Steps[list[Member]]:
+        """An object from behind its opening bracket to behind its closing one."""
         members: list[Member] = []
         byte = yield from self._next()
         if byte == _CLOSE_OBJECT:
@@ -332,7 +352,7 @@ class _Scan:
         return _Place.COLON if is_name else _Place.COMMA
 
     def _note_depth(self, depth: int) -> None:
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             raise JsonTooDeep(self._depth_max)
         if depth > self._depth_max:
             self.refused = self.refused or JsonTooDeep(self._depth_max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gate.endpoints import CHAT, Endpoint, Mender
+from gate.endpoints import CHAT, OVER_CHAT, Endpoint, Mender
 from gate.events import Facts, Frame
 from gate.mending_format import FormatMender, Settled
 from gate.mending_think import ThinkTags
@@ -24,12 +24,15 @@ class Menders(msgspec.Struct, frozen=True):
     opaque: bool
     endpoint: Endpoint = CHAT
 
-    def make(self, *, last: Mender | None, before: str, tunnel: bool) -> Mender:
-        """The steps of one attempt. `last`: those of the attempt that it goes on from, whose text is `before`; `tunnel`: its bytes are relayed."""
+    def make(
+        self, *, last: Mender | None, before: str, tunnel: bool, over_chat: bool = False
+    ) -> Mender:
+        """The steps of one attempt. `last`: those of the attempt that it goes on from, whose text is `before`; `tunnel`: its bytes are relayed; `over_chat`: its provider only has chat completions."""
         if self.opaque:
             return TunnelMender(Observer(), choices=0)
         tags = ThinkTags(self.reasoning_field, before=before) if self.think_tags else None
-        mender = self.endpoint.mender(
+        endpoint = OVER_CHAT if over_chat else self.endpoint
+        mender = endpoint.mender(
             self.choices, self.reasoning_field, self.ceiling, tags=tags, before=last
         )
         if not tunnel:

@@ -1,6 +1,6 @@
 """What a response object has to have, whatever its provider leaves out: strict clients refuse one without its nullable members.
 
-A provider's own member always stays. One that is missing is the caller's own, where its request has it, since a response repeats what was asked for; else what OpenAI's reference gives as
+A provider's own member always stays, unless it is null where it may not be. One that is missing is the caller's own, where its request has it, since a response repeats what was asked for; else what OpenAI's reference gives as
 its default, or null. `store` is false where nobody says that anything is kept.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gate.ingress import ChatRequest
-from gate.loose_json import encoded, items, member_value
+from gate.loose_json import encoded, items, member_value, tolerant_object
 from gate.splice import Body
 
 __all__ = ["filled", "repeated"]
@@ -53,6 +53,16 @@ _NOT_REPEATED: Final = frozenset({"completed_at", "error", "incomplete_details",
 _OF_A_FUNCTION: Final[Mapping[str, Any]] = types.MappingProxyType(
     {"description": None, "parameters": None, "strict": None}
 )
+_OF_USAGE: Final[Mapping[str, bytes]] = types.MappingProxyType(
+    {
+        "input_tokens_details": b'"input_tokens_details":{"cached_tokens":0}',
+        "output_tokens_details": b'"output_tokens_details":{"reasoning_tokens":0}',
+    }
+)
+_OF_REASONING: Final[Mapping[str, Any]] = types.MappingProxyType({"effort": None, "summary": None})
+_OF_A_SCHEMA: Final[Mapping[str, Any]] = types.MappingProxyType(
+    {"description": None, "strict": False}
+)
 
 
 def repeated(body: Body, request: ChatRequest) -> bytes:
@@ -67,7 +77,19 @@ def repeated(body: Body, request: ChatRequest) -> bytes:
                 told[member.key] = value
     if "tools" in told:
         told["tools"] = [_whole_tool(tool) for tool in items(told["tools"])]
+    if isinstance(told.get("reasoning"), dict):
+        told["reasoning"] = {**_OF_REASONING, **told["reasoning"]}
+    if isinstance(told.get("text"), dict):
+        told["text"] = _whole_text(told["text"])
     return encoded(told)
+
+
+def _whole_text(text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the format, and with what its provider would say of a schema."""
+    form = text.get("format") or {"type": "text"}
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        form = {**_OF_A_SCHEMA, **form}
+    return {**text, "format": form}
 
 
 def _whole_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -77,6 +99,20 @@ def _whole_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def filled(values: Mapping[str, bytes], asked: Mapping[str, bytes]) -> dict[str, bytes]:
     """A response object, member by member, with what it has to have; `asked`: what its request says."""
     missing = {
-        name: asked.get(name, default) for name, default in _DEFAULTS.items() if name not in values
+        name: asked.get(name, default)
+        for name, default in _DEFAULTS.items()
+        if values.get(name, b"null") == b"null" and (name not in values or default != b"null")
     }
-    return {**values, **missing}
+    told = {**values, **missing}
+    return {**told, "usage": _whole_usage(told["usage"])}
+
+
+def _whole_usage(usage: bytes) -> bytes:
+    """With the details that it has to have, behind what its provider says."""
+    known = tolerant_object(usage) or {}
+    missing = [raw for name, raw in _OF_USAGE.items() if known and known.get(name) is None]
+    if not missing:
+        return usage
+    if any(name in known for name in _OF_USAGE):  # as null, perhaps
+        usage = encoded({name: value for name, value in known.items() if value is not None})
+    return b",".join([usage[:-1], *missing]) + b"}"

@@ -15,6 +15,7 @@ import typer
 
 from gate.config_active import inactive
 from gate.config_check import decode_config
+from gate.config_hints import hints
 from gate.config_rules import ConfigInvalid
 from gate.trace_codec import TraceInvalid
 from ops.bench import run_bench
@@ -215,6 +216,8 @@ def check_config(
     paths = inactive(loaded.raw)
     if paths:
         print("not active yet: " + ", ".join(paths))
+    for each in hints(loaded.config):
+        print(f"hint: {each}")
     print(f"{file}: ok")
 
 

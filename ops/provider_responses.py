@@ -219,10 +219,29 @@ class _ResponsesBody(Struct, frozen=True):
     previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     tools: list[_Tool] | None = None
+    tool_choice: object = None
+    text: object = None
 
     def tool(self) -> Tool:
-        named = (Tool(each.name, each.parameters) for each in self.tools or () if each.name)
-        return next(named, DEFAULT_TOOL)
+        declared = [Tool(each.name, each.parameters) for each in self.tools or () if each.name]
+        match self.tool_choice:
+            case {"type": "function", "name": name}:
+                declared.sort(key=lambda each: each.name != name)
+            case _:
+                pass
+        return declared[0] if declared else DEFAULT_TOOL
+
+    def forced(self) -> bool:
+        return self.tool_choice == "required" or isinstance(self.tool_choice, dict)
+
+    def schema(self) -> object:
+        match self.text:
+            case {"format": {"type": "json_object"}}:
+                return {"type": "object"}
+            case {"format": {"type": "json_schema", "schema": schema}}:
+                return schema
+            case _:
+                return None
 
     def items(self) -> Sequence[_Item]:
         if isinstance(self.input, str):
@@ -252,6 +271,8 @@ def read_responses(body: bytes, *, serial: int) -> Response:
         tokens_max=asked.max_output_tokens,
         stream=bool(asked.stream),
         tool=asked.tool(),
+        forced=asked.forced(),
+        schema=asked.schema(),
         instructions=asked.instructions,
         previous=asked.previous_response_id,
     )

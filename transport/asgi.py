@@ -30,6 +30,7 @@ from quart_trio import QuartTrio
 from actors.context import Door, Gateway
 from actors.exchange import run_exchange
 from gate.config_active import inactive
+from gate.config_hints import hints
 from gate.config_rules import ConfigInvalid
 from gate.endpoints import ENDPOINTS
 from gate.envelope import PublicError, envelope, error_headers, refusal
@@ -141,6 +142,8 @@ class App:
         paths = inactive(loaded.raw)
         if paths:
             log.say("warning", "not active yet: " + ", ".join(paths))
+        for each in hints(loaded.config):
+            log.say("warning", each)
         if not known_server:
             log.say(
                 "warning", "this release of Hypercorn is not known: connections are not kept apart"

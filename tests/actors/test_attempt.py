@@ -17,6 +17,7 @@ from gate.config import ClocksConfig, LimitsConfig
 from gate.errors import UpstreamFault
 from gate.events import Batch, Complete, End, Head, HowEnded
 from gate.failure import FailureKind
+from gate.ingress import CHAT_PATH
 from gate.observe import What
 from gate.rebuild import exact_lease
 from gate.refs import RequestRef
@@ -73,7 +74,9 @@ async def evidence_of(
     send, evidence = trio.open_memory_channel[Evidence](room)
     with send_orders:
         scope = scope or trio.CancelScope()
-        send_orders.send_nowait(AttemptOrder(1, RequestRef("body"), targets, scope, last))
+        send_orders.send_nowait(
+            AttemptOrder(1, {CHAT_PATH: RequestRef("body")}, targets, scope, last)
+        )
     got: list[Evidence] = []
     waits = list(pauses)
     async with trio.open_nursery() as nursery:

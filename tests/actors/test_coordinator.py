@@ -11,9 +11,9 @@ import trio.testing
 
 from actors import coordinator
 from actors.attempt import AttemptOrder
+from actors.bodies import open_bodies
 from actors.context import Exchange
 from actors.evaluator import Reports
-from actors.rebuilder import open_rebuilder
 from gate.config import RecoveryConfig
 from gate.events import Complete, Ended, Facts, Success, Terminal, Violation, Wire
 from gate.failure import Failure, FailureKind
@@ -65,16 +65,13 @@ async def _coordinate(
     exchange: Exchange,
     sent: list[float],
 ) -> None:
-    snapshot, budget = exchange.snapshot, exchange.budget
-    async with open_rebuilder(
-        snapshot, budget, endpoint="/v1/chat/completions", refs=exchange.refs
-    ) as rebuilder:
+    async with open_bodies(exchange) as bodies:
         await coordinator.run(
             orders,
             reports,
             wire,
             exchange,
-            rebuilder,
+            bodies,
             sent=lambda: sent.append(trio.current_time()),
         )
 

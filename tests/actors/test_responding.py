@@ -198,7 +198,8 @@ async def test_an_answer_goes_on_at_another_attempt(autojump_clock: trio.abc.Clo
     assert asked["max_output_tokens"] < 100
     assert asked["previous_response_id"] == "resp_0"
     assert seen.response["usage"]["output_tokens"] > 4
-    assert set(seen.response["usage"]) == {"input_tokens", "output_tokens", "total_tokens"}
+    counts = {name for name, value in seen.response["usage"].items() if isinstance(value, int)}
+    assert counts == {"input_tokens", "output_tokens", "total_tokens"}
 
 
 async def test_what_is_said_twice_is_seen_once(autojump_clock: trio.abc.Clock) -> None:

@@ -29,7 +29,6 @@ def test_the_list_of_what_is_not_active_is_this_one() -> None:
         "keys[].exchanges_max",
         "models[].targets[].weight",
         "models[].targets[].context_tokens",
-        "routes.*.responses_over_chat",
         "routes.*.clocks.chars_per_second_min",
         "routes.*.recovery.loop_temperature_add",
         "admin.key_env",
@@ -53,16 +52,6 @@ SET: list[tuple[str, dict[str, Any], str]] = [
             f"models[0].targets[1].{key}",
         )
         for key, value in {"weight": 2, "context_tokens": 8192}.items()
-    ),
-    *(
-        (
-            f"routes.*.{key}",
-            {"routes": {"default": {"filters": [], key: value}}},
-            f"routes.default.{key}",
-        )
-        for key, value in {
-            "responses_over_chat": True,
-        }.items()
     ),
     *(
         (

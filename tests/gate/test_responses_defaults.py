@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from gate.ingress import read_request
 from gate.ingress_responses import RESPONSES_RULES
 from gate.responses_defaults import REPEATED_BYTES_MAX, filled, repeated
+
+DETAILS = {
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
 
 
 def asked(**members: Any) -> dict[str, Any]:
@@ -32,6 +39,47 @@ def test_a_function_has_all_its_members() -> None:
     assert tools == [{**function, "description": None, "strict": None}, {"type": "web_search"}]
 
 
+def test_what_is_asked_of_text_and_reasoning_is_whole() -> None:
+    """Strict clients want to see every member of them."""
+    form = {"type": "json_schema", "name": "n", "schema": {}}
+    assert asked(text={"format": form}) == {
+        "text": {"format": {**form, "description": None, "strict": False}}
+    }
+    assert asked(text={"verbosity": "low"})["text"] == {
+        "verbosity": "low",
+        "format": {"type": "text"},
+    }
+    assert asked(text={"format": {"type": "json_object"}})["text"] == {
+        "format": {"type": "json_object"}
+    }
+    assert asked(text={"format": 5})["text"] == {"format": 5}
+    assert asked(reasoning={"effort": "low"})["reasoning"] == {"effort": "low", "summary": None}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"null", None),
+        (b"{}", {}),
+        (b'{"input_tokens": 3}', {"input_tokens": 3, **DETAILS}),
+        (
+            b'{"input_tokens":3,"output_tokens_details":null}',
+            {"input_tokens": 3, **DETAILS},
+        ),
+        (
+            b'{"input_tokens_details":{"cached_tokens":2}}',
+            {**DETAILS, "input_tokens_details": {"cached_tokens": 2}},
+        ),
+    ],
+)
+def test_usage_has_its_details(said: bytes, told: Any) -> None:
+    """Behind the provider's own members, which keep their bytes."""
+    usage = filled({"usage": said}, {})["usage"]
+    assert json.loads(usage) == told
+    whole = json.dumps(DETAILS).encode()
+    assert filled({"usage": whole}, {})["usage"] == whole
+
+
 def test_what_is_too_large_is_not_repeated() -> None:
     """All of it together has a bound."""
     half = "x" * (REPEATED_BYTES_MAX // 2)
@@ -45,3 +93,11 @@ def test_a_providers_member_stays() -> None:
     assert (values["top_p"], values["temperature"], values["x"]) == (b"0.5", b"0.2", b"1")
     assert (values["error"], values["store"], values["tools"]) == (b"null", b"false", b"[]")
     assert list(values)[:2] == ["top_p", "x"]
+
+
+def test_null_stays_where_it_may_be() -> None:
+    """Elsewhere it says as little as nothing."""
+    values = filled({"text": b"null", "reasoning": b"null", "error": b"null"}, {"reasoning": b"{}"})
+    assert values["text"] == b'{"format":{"type":"text"}}'
+    assert (values["reasoning"], values["error"]) == (b"null", b"null")
+    assert list(values)[:3] == ["text", "reasoning", "error"]

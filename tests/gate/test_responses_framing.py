@@ -73,7 +73,11 @@ RESPONSE = '{"id":"chatcmpl-1","object":"response","created_at":7,"status":"%s",
     '"top_logprobs":0,"top_p":1.0,"truncation":"disabled"}'
 )  # fmt: skip
 ITEM = '{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hi","annotations":[]}]}'
-TOKENS = '{"input_tokens":3,"output_tokens":4,"total_tokens":7}'
+DETAILS = {
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
+TOKENS = '{"input_tokens":3,"output_tokens":4,"total_tokens":7,"input_tokens_details":{"cached_tokens":0},"output_tokens_details":{"reasoning_tokens":0}}'
 BEGINNING = [
     '"type":"response.created","sequence_number":0,"response":' + RESPONSE % ("in_progress", "[]", "null"),
     '"type":"response.in_progress","sequence_number":1,"response":' + RESPONSE % ("in_progress", "[]", "null"),
@@ -403,7 +407,7 @@ def test_an_incomplete_answer_says_so(reason: str, members: Any, details: Any) -
     assert got.kinds[-1] == "incomplete"
     assert (got.response["status"], got.response["incomplete_details"]) == ("incomplete", details)
     assert got.response["output"][0]["status"] == "incomplete"
-    assert got.response["usage"] == {"output_tokens": 1}
+    assert got.response["usage"] == {"output_tokens": 1, **DETAILS}
 
 
 def test_an_answer_with_nothing_released_has_a_beginning_and_an_end() -> None:
@@ -419,8 +423,8 @@ def test_usage_keeps_its_bytes_where_it_says_the_same() -> None:
     data = answer("Hi").replace(b'"input_tokens":3', b'"input_tokens": 3')
     body = run([data], endpoint=RESPONSES).body
     assert b'"usage":{"input_tokens": 3,' in body
-    assert streamed(data, Facts(STOP.finishes, b'{"x":1}')).response["usage"] == {"x": 1}
-    assert streamed(data).response["usage"] == USAGE
+    assert streamed(data, Facts(STOP.finishes, b'{"x":1}')).response["usage"] == {"x": 1, **DETAILS}
+    assert streamed(data).response["usage"] == {**USAGE, **DETAILS}
 
 
 def test_a_rate_limit_is_called_one() -> None:

@@ -37,6 +37,7 @@ from tests.doubles import (
     refuses,
     supervise,
     text,
+    thought,
 )
 from tests.golden.drawing import answer_of, asked_of, got_of, lines_of, told_of
 from tests.responding import added, completed, created, message, response
@@ -110,6 +111,7 @@ def _situations(framing: str, endpoint: str, asks: Mapping[str, Any], plays: Map
 
 # --- chat ------------------------------------------------------------------------------------------
 
+THOUGHT: Final = thought("Hm.")
 SPENT: Final = event({"id": "up-1", "object": "chat.completion.chunk", "created": 7, "model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}})  # fmt: skip
 HELLO: Final = (ROLE, text("He"), text("llo"), STOP + SPENT, DONE)
 STREAM: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
@@ -209,6 +211,30 @@ def _responses() -> Iterator[Golden]:
     yield from _situations("responses_json", RESPONSES, ASKED, whole)
 
 
+def _over_chat() -> Iterator[Golden]:
+    """Responses that a provider of chat completions gives."""
+    options: dict[str, Any] = {"capabilities": ("tools",), "responses_over_chat": True}
+    streams = {
+        "success": ([said(THOUGHT, *HELLO)], {}),
+        "error before commit": ([lost(ROLE)], ONCE),
+        "error after commit": ([lost(ROLE, text("He"))], ONCE),
+        "recovery": ([lost(ROLE), said(*other(*HELLO))], TWICE),
+        "continuation": ([lost(ROLE, text("He")), said(*other(ROLE, text("llo"), STOP + SPENT, DONE))], COMMITTED),
+        "refused before any attempt": ([], {}),
+    }  # fmt: skip
+    for situation, (answers, more) in streams.items():
+        kept = {"previous_response_id": "resp_1"} if situation.startswith("refused") else {}
+        asks = {**ASKED, "stream": True, **kept}
+        given = answers or [said(*HELLO)]
+        yield Golden("responses_over_chat_sse", situation, RESPONSES, asks, given, options={**options, **more})  # fmt: skip
+    whole = {
+        "success": ([body(OBJECT)], options),
+        "error before commit": ([refuses(503)], {**options, **ONCE}),
+        "recovery": ([refuses(503), body(OBJECT)], {**options, **TWICE}),
+    }
+    yield from _situations("responses_over_chat_json", RESPONSES, ASKED, whole)
+
+
 # --- the tunnel ------------------------------------------------------------------------------------
 
 OLDER: Final = ONCE | {"tunnel_marks": False}
@@ -280,7 +306,7 @@ def _relayed() -> Iterator[Golden]:
 
 def goldens() -> list[Golden]:
     """All of them; their titles differ."""
-    found = [*_chat(), *_responses(), *_tunnelled(), *_relayed()]
+    found = [*_chat(), *_responses(), *_over_chat(), *_tunnelled(), *_relayed()]
     assert len({each.title for each in found}) == len(found)
     return found
 

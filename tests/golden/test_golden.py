@@ -13,7 +13,7 @@ from tests.golden.exchanges import HERE, SITUATIONS, Golden, goldens, path_of, p
 
 ALL: Final = goldens()
 # A body that leaves when it is whole has no error behind its first byte.
-WHOLE: Final = {"chat_json", "responses_json", "chat_tunnel_json", "responses_tunnel_json", "completions_tunnel_json", "relay_json"}  # fmt: skip
+WHOLE: Final = {"chat_json", "responses_json", "responses_over_chat_json", "chat_tunnel_json", "responses_tunnel_json", "completions_tunnel_json", "relay_json"}  # fmt: skip
 
 
 @functools.cache
