@@ -8,6 +8,7 @@ remembered beginning and end make the patch two comparisons and one join; any ot
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -17,7 +18,7 @@ from gate.envelope import PublicError, envelope
 from gate.events import Facts, Finish, FinishFact, Frame, Start
 from gate.fold import ChatFold
 from gate.loose_json import encoded, integer, tolerant_object
-from gate.splice import Member, apply_edits, members_of
+from gate.splice import Member, apply_edits, elements_of, members_of, remove_member_span
 from gate.sse import DONE
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Headers = tuple[tuple[bytes, bytes], ...]
+_EMPTY_CALLS: Final = re.compile(rb'"tool_calls"\s*:\s*\[\s*\]')
 _CHUNK: Final = b'"object":"chat.completion.chunk"'
 JSON_HEADERS: Final = ((b"content-type", b"application/json"),)
 SSE_HEADERS: Final = (
@@ -144,6 +146,25 @@ class Identify:
         self._tail_now = apply_edits(self._tail, behind)
 
 
+def _without_empty_calls(body: bytes) -> bytes:
+    """Some servers say `"tool_calls": []` in every message; clients that ask whether it is there take the answer for a call."""
+    if _EMPTY_CALLS.search(body) is None:
+        return body
+    choices = [each.value_start for each in members_of(body) if each.key == "choices"]
+    edits: list[tuple[int, int, bytes]] = []
+    for start, _ in elements_of(body, choices[-1]):
+        for member in members_of(body, start) if body.startswith(b"{", start) else ():
+            if member.key == "message" and body.startswith(b"{", member.value_start):
+                edits += _empty_calls(body, members_of(body, member.value_start))
+    return apply_edits(body, edits)
+
+
+def _empty_calls(body: bytes, members: tuple[Member, ...]) -> Iterator[tuple[int, int, bytes]]:
+    for index, member in enumerate(members):
+        if _EMPTY_CALLS.fullmatch(body, member.key_start, member.value_end):
+            yield (*remove_member_span(members, index, body), b"")
+
+
 def _null_usage(data: bytes, members: tuple[Member, ...]) -> Iterator[tuple[int, int, bytes]]:
     """The edits that take it out, with the comma before it; as the first member it stays."""
     for before, member in itertools.pairwise(members):
@@ -237,9 +258,10 @@ class ChatJson:
         return encoded(self._fold.result(identity, facts))
 
     def _patched(self, whole: Frame, facts: Facts) -> bytes:
-        """A provider's own object: the identity put in, finish reasons as OpenAI spells them."""
+        """A provider's own object: the identity put in, finish reasons as OpenAI spells them, and no list of calls where there are none."""
         start = self._start
-        body = Identify(start.id, start.created, start.shape.model).patch(whole.data)
+        data = _without_empty_calls(whole.data)
+        body = Identify(start.id, start.created, start.shape.model).patch(data)
         reasons = {fact.choice: fact.reason for fact in facts.finishes}
         if not any(
             isinstance(event, Finish) and event.said != reasons.get(event.choice, event.reason)

@@ -143,6 +143,25 @@ def test_a_finish_of_a_choice_that_an_object_does_not_hold_changes_nothing_in_it
     assert json.loads(framing.success(Facts((FinishFact(3, "stop"),))))["choices"][0]["finish_reason"] == "odd"  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        (b'{"role":"assistant","content":"h","tool_calls":[]}', b'{"role":"assistant","content":"h"}'),
+        (b'{"tool_calls" : [ ] , "content":"h"}', b'{"content":"h"}'),
+        (b'{"content":"h", "tool_calls":[\n],"audio":null}', b'{"content":"h","audio":null}'),
+        (b'{"content":"h","x":{"tool_calls":[]}}', b'{"content":"h","x":{"tool_calls":[]}}'),
+        (b'{"content":"\\"tool_calls\\":[]","tool_calls":null}', b'{"content":"\\"tool_calls\\":[]","tool_calls":null}'),
+    ],
+)  # fmt: skip
+def test_a_message_without_calls_has_no_list_of_them(message: bytes, left: bytes) -> None:
+    """As OpenAI's has none; every other byte stays, also of what stands deeper."""
+    whole = b'{"id":"up","model":"big","created":5,"choices":[7,{"index":0,"x":[],"message":%b,"finish_reason":"stop"},{"index":1,"message":8}]}'
+    framing = ChatJson(start(stream=False))
+    framing.release([Frame(whole % message, (), 1, whole=True)])
+    expected = (whole % left).replace(b'"up"', b'"chatcmpl-1"').replace(b'"big"', b'"alias"').replace(b'"created":5', b'"created":7')  # fmt: skip
+    assert framing.success(Facts()) == expected
+
+
 def test_a_providers_object_is_one_chunk_of_a_stream() -> None:
     """For a caller that asked for one."""
     answer = read_stream(run([body("eos")], body=True).body)
@@ -192,6 +211,29 @@ def test_an_identity_is_put_in_at_the_top_level_and_nowhere_else(
 ) -> None:
     """Any order, members missing or twice, a name with escapes, the same names further in."""
     assert identify().patch(before) == after
+
+
+@pytest.mark.parametrize(
+    ("data", "left"),
+    [
+        (b'{"choices":[],"usage":null}', b'{"choices":[]}'),
+        (b'{"choices":[] , "usage" : null ,"x":1}', b'{"choices":[] ,"x":1}'),
+        (b'{"x":1,"usage":null,"choices":[]}', b'{"x":1,"choices":[]}'),
+        (b'{"usage":null,"choices":[]}', b'{"usage":null,"choices":[]}'),
+        (b'{"choices":[{"usage":null}]}', b'{"choices":[{"usage":null}]}'),
+        (b'{"choices":[],"usage":{}}', b'{"choices":[],"usage":{}}'),
+    ],
+)
+def test_a_usage_that_nobody_asked_for_and_that_is_not_there_yet_is_not_told(
+    data: bytes, left: bytes
+) -> None:
+    """With its comma; whatever was remembered of the frames before, and only where it was asked for behind the caller's back."""
+    plain, hiding = Identify("i", 1, "m"), Identify("i", 1, "m", hides_usage=True)
+    for before in (b'{"choices":[1]}', b'{"choices":[1],"usage":null}', b'{"x":1,"choices":[1]}'):
+        hiding.patch(before)
+        assert hiding.patch(data) == Identify("i", 1, "m").patch(left)
+        assert hiding.patch(data) == Identify("i", 1, "m").patch(left)
+        assert plain.patch(data) == Identify("i", 1, "m").patch(data)
 
 
 def test_names_and_values_of_an_identity_are_encoded() -> None:
