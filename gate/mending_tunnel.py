@@ -184,7 +184,7 @@ class TunnelMender:
         """All that has been held as one frame."""
         raw = self._raw[0] if len(self._raw) == 1 else b"".join(self._raw)
         events, beside = self._unmended.judged(self._ready)
-        frame = Frame(raw, (*events, *beside), self._raw_bytes)
+        frame = Frame(raw, (*events, *beside) if beside else events, self._raw_bytes)
         if self._copy is not None:
             self._copy += self._ready
             self._copy_bytes += self._ready_bytes

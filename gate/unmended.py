@@ -20,7 +20,7 @@ __all__ = ["ASIDE", "THOUGHTS", "Judged", "Unmended", "readings"]
 ASIDE: Final = 1 << 29  # and up: choices that nobody asked for; each text has one to itself
 ASIDES_MAX: Final = 256  # what more there is comes together in the last one
 THOUGHTS: Final = 1 << 30  # and up: a second thought of the choices from 0 on
-Judged: TypeAlias = tuple[list[Event], list[Event]]
+Judged: TypeAlias = tuple[tuple[Event, ...], list[Event]]
 """Events of an answer, and those beside it."""
 
 _NAMES: Final = (Mend.REASONING | Mend.REASONING_CONTENT).value
@@ -66,6 +66,8 @@ class Unmended:
 
     def judged(self, mended: Sequence[Frame]) -> Judged:
         """The events to judge of what leaves now: those of the mended frames, and what was seen beside them."""
+        if len(mended) == 1 and not self._pieces and not self._thoughts:
+            return mended[0].events, []
         events = [event for frame in mended for event in frame.events]
         beside: list[Event] = []
         if self._thoughts:
@@ -75,7 +77,7 @@ class Unmended:
         if self._pieces:
             beside += self._left_out(events)
             self._pieces.clear()
-        return events, beside
+        return tuple(events), beside
 
     def _call(self, frame: Frame, event: ToolDelta) -> Hashable:
         """Which call a piece belongs to, by what its provider says, as a caller would read it."""

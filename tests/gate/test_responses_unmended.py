@@ -57,7 +57,7 @@ def beside(data: bytes) -> list[Event]:
         ready += steps.mend([each])
         if not steps.held_bytes:
             events, second = unmended.judged(ready)
-            assert events == [event for frame in ready for event in frame.events]
+            assert list(events) == [event for frame in ready for event in frame.events]
             found += second
             ready = []
     return found

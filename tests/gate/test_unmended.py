@@ -28,8 +28,8 @@ def beside(*frames: Frame, leaves: int = 0) -> list[Event]:
     for each in frames:
         unmended.saw(each)
     events, found = unmended.judged(frames[:leaves])
-    assert events == [event for each in frames[:leaves] for event in each.events]
-    assert unmended.judged([]) == ([], [])
+    assert list(events) == [event for each in frames[:leaves] for event in each.events]
+    assert unmended.judged([]) == ((), [])
     assert unmended.ledger_bytes == 0
     return found
 
@@ -120,7 +120,7 @@ def test_choices_that_say_nothing_of_it_are_passed_over() -> None:
     odd = Frame(b'{"choices":[{"index":0,"delta":7},{"index":1}]}', made.events, 9, made.mend)
     unmended = Unmended()
     unmended.saw(odd)
-    assert unmended.judged([]) == ([], [])
+    assert unmended.judged([]) == ((), [])
     unmended.saw(made)
     assert unmended.judged([])[1] == [ReasoningDelta(THOUGHTS, "a")]
 
