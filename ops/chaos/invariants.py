@@ -205,6 +205,9 @@ def _keys(run: Run) -> Iterator[str]:
         for name, value in each.request.headers
         if name == b"idempotency-key"
     ]
+    attempts = sum(len(provider.asked) for provider in run.stage.providers)
+    if len(sent) != attempts:
+        yield f"I17 {len(sent)} keys for {attempts} attempts"
     for exchange, key in sent:
         if key.rpartition(".")[0] != exchange:
             yield f"I17 the key {key} in the exchange {exchange}"

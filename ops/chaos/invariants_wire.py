@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gate.observe import OutcomeKind
+from gate.observe import Outcome, OutcomeKind
 from ops.chaos.cases import CALLER, DRAIN, REQUEST
 from ops.chaos.inject import Strike, line_of
 from ops.chaos.reading import Read, read_body, read_events
@@ -167,20 +167,34 @@ def outcome_told(run: Run) -> Iterator[str]:
             yield f"I10 {outcome.kind.value} without an end"
         if outcome.bytes_out != len(caller.received):
             yield f"I18 {outcome.bytes_out} bytes told, {len(caller.received)} written"
+        if outcome.code and caller.ended and not _heard(run).error:
+            yield f"I10 {outcome.code} told, and the caller saw a clean end"
+    yield from _as_meant(run, outcome)
+
+
+def _as_meant(run: Run, outcome: Outcome) -> Iterator[str]:
+    """Nobody is said to have left who is there; and where nothing strikes, the end is the scenario's."""
+    caller, heard = run.stage.caller, _heard(run).text
+    gone = caller.left_at is not None or outcome.code == "caller_too_slow"
+    if outcome.kind is OutcomeKind.ABANDONED and not gone and not cut_off(run):
+        yield f"I10 {outcome.code}, and the caller is there"
     if not run.struck and outcome.code != run.scenario.code:
         yield f"I8 ended with {outcome.code!r} where nothing struck, not with {run.scenario.code!r}"
-    if not run.struck and not _heard(run).startswith(run.scenario.gets):
-        yield f"I8 its caller got {_short(_heard(run))} where nothing struck, not {_short(run.scenario.gets)}"
+    if not run.struck and not heard.startswith(run.scenario.gets):
+        yield f"I8 its caller got {_short(heard)} where nothing struck, not {_short(run.scenario.gets)}"
     if not run.struck and not outcome.code and not caller.ended:
         yield "I8 a success that the caller did not get"
 
 
-def _heard(run: Run) -> str:
-    """The text that the caller has got."""
+def _heard(run: Run) -> Read:
+    """What the caller makes of all that it has got; of half a JSON body nothing but its bytes."""
     caller, endpoint = run.stage.caller, run.scenario.endpoint
+    received = bytes(caller.received)
     if caller.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-        return read_events(endpoint, bytes(caller.received)).text
-    return caller.received.decode("latin-1")
+        return read_events(endpoint, received)
+    if caller.ended and received:
+        return read_body(endpoint, received)
+    return Read(text=received.decode("latin-1"))
 
 
 def _short(text: str) -> str:

@@ -31,6 +31,7 @@ WINDOW: Final = route(hold=HoldConfig(mode="window", tail_chars=8))
 VECTORS: Final = '{"object": "list", "data": [{"index": 0, "embedding": [0.5]}]}'
 SOUND: Final = "\x00RIFF" * 8
 ASKED: Final = msgspec.json.encode({"model": ALIAS, "input": "Hi"})
+STREAMED: Final = msgspec.json.encode({"model": ALIAS, "input": "Hi", "stream": True})
 
 
 def _body(*pieces: bytes, kind: str, end: Ending | None = None) -> Attempt:
@@ -132,8 +133,9 @@ def _relays() -> Mapping[str, Scenario]:
             targets=[
                 [_body(SOUND[:9].encode(), SOUND[9:].encode(), kind="audio/wav", end=Ending.CUT)]
             ],
-            said=SOUND,
+            said=SOUND + "more",
+            gets=SOUND,
             code="stream_cut",
-            asking=Asking((ASKED,)),
+            asking=Asking((STREAMED,), seconds=0.1),
         ),
     }

@@ -125,6 +125,7 @@ def _gateway(
             ProviderHealth(failures=1000, open_seconds=30.0),
             scenario.prefill,
             scenario.paths[at] if scenario.paths else "normalized",
+            idempotency_header=True,
         )
         for at, provider in enumerate(providers)
     )

@@ -394,6 +394,13 @@ MUTANTS: Final = (
         "healthy",
     ),
     _mutant(
+        "one-key-for-all-plans",
+        ATTEMPT,
+        "self._order.key.encode()",
+        'self._exchange.door.exchange.encode() + b".1"',
+        "exact",
+    ),
+    _mutant(
         "end-inside-the-scope",
         ATTEMPT,
         "                how = await runner.attempt(lease)\n            await evidence.send(End(order.n, how, runner.target))\n",
