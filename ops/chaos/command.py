@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -66,7 +66,7 @@ def run_chaos(
     `ring`: None, all of them, or the first where scenarios are named. `traces`: files whose exchanges are scenarios, too.
     """
     try:
-        scenarios = [*scenarios, *(name for file in traces for name in names_in(file))]
+        scenarios = [*scenarios, *_traced(traces)]
         parse_ring(str(ring or 1))
         _known(scenarios, ring or 1)
         if schedule is not None:
@@ -100,6 +100,15 @@ def read_corpus(file: Path) -> list[Case]:
     for case in cases:
         _known([case.scenario], case.ring)
     return cases
+
+
+def _traced(files: Sequence[Path]) -> Iterator[str]:
+    """The exchanges of these files; those that are passed over are told."""
+    for file in files:
+        names, others = names_in(file)
+        for each in others:
+            print(f"tidegate: passed over: {each}", file=sys.stderr)
+        yield from names
 
 
 def _known(names: Sequence[str], ring: int) -> None:

@@ -23,6 +23,7 @@ from gate.trace import Answered, CallerEvent, Part, Read, Record, Request, Trace
 from gate.trace import Attempt as Asked
 from gate.trace_codec import TraceInvalid
 from ops.chaos.cases import Case, CaseInvalid
+from ops.chaos.invariants import broken
 from ops.chaos.reading import Read as Seen
 from ops.chaos.reading import read_body, read_events
 from ops.chaos.run import play
@@ -43,16 +44,23 @@ def is_traced(name: str) -> bool:
     return MARK in name
 
 
-def names_in(file: Path) -> list[str]:
-    """The scenarios of a trace file. Raises `CaseInvalid` where it holds none that can be played."""
+def names_in(file: Path) -> tuple[list[str], list[str]]:
+    """The scenarios of a trace file, and why others of its traces are none. Raises `CaseInvalid` where it has none at all."""
     try:
         found = [each for each in read_traces(file) if each.replayable]
     except (TraceInvalid, OSError) as error:
         raise CaseInvalid(f"{file}: {error}") from None
-    names = [f"{file}{MARK}{each.header.trace_id}" for each in found if _playable(each)]
+    names, others = [], []
+    for each in found:
+        name = f"{file}{MARK}{each.header.trace_id}"
+        try:
+            traced(name)
+            names.append(name)
+        except CaseInvalid as error:
+            others.append(str(error))
     if not names:
         raise CaseInvalid(f"{file} has no trace that can be played: it takes full content")
-    return names
+    return names, others
 
 
 @functools.cache
@@ -69,14 +77,8 @@ def traced(name: str) -> Scenario:
     return _answered(name, scenario)
 
 
-def _playable(trace: Trace) -> bool:
-    """Its request is one that the explorer's callers can send: JSON that names a model, to an endpoint that is posted to."""
-    request = next(each for each in trace.records if isinstance(each, Request))
-    return request.method == "POST" and _renamed(trace.records) is not None
-
-
 def _renamed(records: Sequence[Record]) -> bytes | None:
-    """The caller's body, for the alias that the explorer's gateway knows."""
+    """The caller's body, for the alias that the explorer's gateway knows; None where that can't be put in."""
     body = b"".join(each.b for each in records if isinstance(each, Part))
     try:
         value = json.loads(body)
@@ -199,10 +201,19 @@ def _answered(name: str, scenario: Scenario) -> Scenario:
     caller, received = run.stage.caller, bytes(run.stage.caller.received)
     streamed = caller.headers.get(b"content-type", b"").startswith(b"text/event-stream")
     reader = read_events if streamed else read_body
-    read = reader(scenario.endpoint, received) if received else Seen()
+    try:
+        read = reader(scenario.endpoint, received) if received else Seen()
+    except (LookupError, TypeError, ValueError) as error:
+        raise CaseInvalid(f"{name} can't be judged: its caller can't be read ({error!r})") from None
     calls: Any = tuple(call for _, call in sorted(read.calls.items()))
     # What an exchange that failed or was left would have come to is not known.
     varies = scenario.varies or run.outcome.kind is not OutcomeKind.SUCCESS
-    return dataclasses.replace(
+    made = dataclasses.replace(
         scenario, said=read.text, calls=calls, code=run.outcome.code, varies=varies
     )
+    run.scenario = made
+    for finding in broken(run):
+        if finding.startswith(("I7", "I8")):
+            # What a provider says in its own words may be no answer by the explorer's grammar.
+            raise CaseInvalid(f"{name} can't be judged: {finding}")
+    return made
