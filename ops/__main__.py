@@ -317,6 +317,10 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
             help="1: exchanges over played ports; 2: the whole program in memory; 3: the service on sockets. Left out: all, or 1 where scenarios are named."
         ),
     ] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(help="A trace file whose exchanges are scenarios, too; may be given again."),
+    ] = None,
 ) -> None:
     """Strike whole exchanges at every step of the scheduler, and check what must hold after each run.
 
@@ -334,6 +338,7 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
             stop=first,
             sites=sites,
             ring=ring,
+            traces=trace or [],
         )
     )
 

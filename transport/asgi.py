@@ -78,6 +78,7 @@ class App:
         self.gateway: Gateway | None = None
         self.log: LogSink | None = None
         self.recorder: Recorder | None = None
+        self.metrics = Metrics()
         self._load = load
         self._owns_listener = owns_listener
         self._log_out = log_out
@@ -114,12 +115,12 @@ class App:
         with self._log(loaded) as log, contained(log.connection_failed) as known:
             self._warn(loaded, log, known_server=known)
             async with AsyncExitStack() as opened:
-                metrics = Metrics()
+                metrics = self.metrics
                 probe = FanOut(log.observe, metrics.observe, crashed=log.crashed)
                 self.recorder = opened.enter_context(open_recorder(loaded.config, log.say))
                 try:
                     gateway = await opened.enter_async_context(open_gateway(loaded, log, probe))
-                    metrics.watch(gateway, lambda: log.dropped + probe.dropped)
+                    metrics.watch(gateway, lambda: log.dropped + probe.dropped, self.recorder)
                     self.begin(loaded, gateway)
                     self._pages = make_pages(gateway, metrics, self.models_for)
                 except Exception as error:  # noqa: BLE001 - a server that can't start must not listen
@@ -197,6 +198,7 @@ class App:
         if isinstance(models, PublicError):
             refused, models = models, None
         if refused is not None:
+            self.metrics.refused(refused)
             await _refuse(caller, refused, request_id, allow=_methods(scope["path"]))
             return
         length = headers.get(b"content-length")
@@ -217,7 +219,9 @@ class App:
             run = run_exchange if self.recorder is None else self.recorder.run
             outcome = await run(door, caller, gateway)
         except BudgetExceeded as error:
-            await _refuse(caller, refusal(503, error.public_code), request_id)
+            refused = refusal(503, error.public_code)
+            self.metrics.refused(refused)
+            await _refuse(caller, refused, request_id)
             return
         abandoned = (
             outcome.kind is OutcomeKind.ABANDONED and outcome.code

@@ -23,9 +23,12 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from actors.context import Gateway
+from gate.envelope import PublicError
 from gate.failure import FailureKind
 from gate.observe import Measured, Observation, TokenKind, What
 from gate.refs import is_stable_token
+from transport.recorder import Counts as Tally
+from transport.recorder import Recorder
 
 __all__ = ["SERIES_MAX", "Counts", "Durations", "Metrics", "Told"]
 
@@ -117,6 +120,10 @@ class Metrics:
         self._process = ProcessCollector(registry=None)
         self._gateway: Gateway | None = None
         self._dropped: Callable[[], int] = int
+        self._recorder: Recorder | None = None
+        self._refusals = Counts(
+            "tidegate_refusals_total", "Requests that never became exchanges.", ("status", "code")
+        )
         self._exchanges = Counts(
             "tidegate_exchanges_total", "Exchanges that ended.", ("route", "framing", "mode", "outcome")
         )  # fmt: skip
@@ -155,9 +162,15 @@ class Metrics:
             What.GIVE_UP: self._gave_up,
         }
 
-    def watch(self, gateway: Gateway, dropped: Callable[[], int]) -> None:
-        """Reads gauges off `gateway` from now on; `dropped` says how many observations some sink has lost."""
-        self._gateway, self._dropped = gateway, dropped
+    def watch(
+        self, gateway: Gateway, dropped: Callable[[], int], recorder: Recorder | None = None
+    ) -> None:
+        """Reads gauges off `gateway` from now on, and counts off `recorder`; `dropped` says how many observations some sink has lost."""
+        self._gateway, self._dropped, self._recorder = gateway, dropped, recorder
+
+    def refused(self, error: PublicError) -> None:
+        """A request that never became an exchange."""
+        self._refusals.add(str(error.status), error.code)
 
     def observe(self, observation: Observation) -> None:
         """The probe."""
@@ -170,7 +183,7 @@ class Metrics:
         return Told([*self._families()], self._process)
 
     def _families(self) -> Iterator[Metric]:
-        counted = (self._exchanges, self._attempts, self._recoveries, self._give_ups, self._verdicts, self._tokens)  # fmt: skip
+        counted = (self._refusals, self._exchanges, self._attempts, self._recoveries, self._give_ups, self._verdicts, self._tokens)  # fmt: skip
         measured = (self._held, self._ttft, self._added, self._pace)
         for each in (*counted, *measured):
             yield each.family()
@@ -178,6 +191,7 @@ class Metrics:
         yield CounterMetricFamily(name, "Observations that a sink lost.", value=self._dropped())
         if self._gateway is not None:
             yield from _gauges(self._gateway)
+        yield from _recorded(self._recorder)
 
     def _exchange_ended(self, seen: Observation) -> None:
         framing, route = seen.framing or NONE, seen.route or NONE
@@ -227,6 +241,22 @@ def _gauges(gateway: Gateway) -> Iterator[Metric]:
         ("config_generation", "Configurations in force so far.", gateway.config_generation),
     ):
         yield GaugeMetricFamily(f"tidegate_{name}", about, value=value)
+
+
+def _recorded(recorder: Recorder | None) -> Iterator[Metric]:
+    """What became of traces; where nothing is recorded there is a zero that says so."""
+    counts = recorder.counts if recorder is not None else Tally()
+    traces = CounterMetricFamily(
+        "tidegate_traces_total", "What became of the exchanges' traces.", labels=("outcome",)
+    )
+    for outcome in ("written", "passed_over", "dropped", "failed"):
+        traces.add_metric((outcome,), getattr(counts, outcome))
+    yield traces
+    about = "Bytes of traces that were written."
+    yield CounterMetricFamily("tidegate_trace_bytes_total", about, value=counts.size)
+    about = "1: traces are being written; 0: they are not asked for, or the disk takes none."
+    active = int(recorder is not None and not recorder.failing)
+    yield GaugeMetricFamily("tidegate_recording", about, value=active)
 
 
 def _safe(value: str) -> str:

@@ -43,12 +43,13 @@ Say = Callable[..., None]
 
 @dataclass(slots=True)
 class Counts:
-    """What became of exchanges: `written`; `passed_over` by sampling; `dropped` for want of room in memory; `failed` at the disk."""
+    """What became of exchanges: `written`; `passed_over` by sampling; `dropped` for want of room in memory; `failed` at the disk. `size`: bytes of what was written."""
 
     written: int = 0
     passed_over: int = 0
     dropped: int = 0
     failed: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Recorder:
     _jobs: queue.Queue[_Job | None] = field(default_factory=lambda: queue.Queue(QUEUE_MAX))
     _taken: int = 0  # bytes on tapes, counted by the loop
     _given: int = 0  # bytes of tapes that are done with, counted by the thread
-    _failing: bool = False
+    failing: bool = False  # the last trace could not be written
     _build: dict[str, str] = field(default_factory=_build_of)
 
     async def run(self, door: Door, caller: Caller, gateway: Gateway) -> Outcome:
@@ -102,9 +103,11 @@ class Recorder:
         """The thread: until `close`."""
         while (job := self._jobs.get()) is not None:
             try:
-                self.segments.write(self._encoded(job))
+                data = self._encoded(job)
+                self.segments.write(data)
                 self.counts.written += 1
-                self._failing = False
+                self.counts.size += len(data)
+                self.failing = False
             except OSError as error:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - a bug here must cost a trace, not all that would follow
@@ -121,8 +124,8 @@ class Recorder:
 
     def _failed(self, error: Exception) -> None:
         self.counts.failed += 1
-        if not self._failing:
-            self._failing = True
+        if not self.failing:
+            self.failing = True
             reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__  # fmt: skip
             self.say("warning", "traces are not recorded", reason=reason)
 

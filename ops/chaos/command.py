@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ from ops.chaos.search import (
     units_of,
 )
 from ops.chaos.sites import report_sites
+from ops.chaos.traced import MARK, is_traced, names_in
 
 __all__ = ["read_corpus", "run_chaos"]
 
@@ -58,12 +59,14 @@ def run_chaos(
     stop: bool = False,
     sites: bool = False,
     ring: int | None = None,
+    traces: Sequence[Path] = (),
 ) -> int:
     """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, 2 bad usage.
 
-    `ring`: None, all of them, or the first where scenarios are named.
+    `ring`: None, all of them, or the first where scenarios are named. `traces`: files whose exchanges are scenarios, too.
     """
     try:
+        scenarios = [*scenarios, *_traced(traces)]
         parse_ring(str(ring or 1))
         _known(scenarios, ring or 1)
         if schedule is not None:
@@ -99,12 +102,23 @@ def read_corpus(file: Path) -> list[Case]:
     return cases
 
 
+def _traced(files: Sequence[Path]) -> Iterator[str]:
+    """The exchanges of these files; those that are passed over are told."""
+    for file in files:
+        names, others = names_in(file)
+        for each in others:
+            print(f"tidegate: passed over: {each}", file=sys.stderr)
+        yield from names
+
+
 def _known(names: Sequence[str], ring: int) -> None:
     for name in names:
         if ring > 1:
             rings.checked(Case(name, ring=ring))
             continue
-        if name not in SCENARIOS and name not in rebuilds.CROWDS:
+        if is_traced(name):
+            scenario_of(name)
+        elif name not in SCENARIOS and name not in rebuilds.CROWDS:
             known = ", ".join([*SCENARIOS, *rebuilds.CROWDS])
             raise CaseInvalid(f"no scenario {name!r}; there are {known}")
 
@@ -191,7 +205,9 @@ def _table(result: Result) -> Table:
     table.add_column("what", style="dim")
     for name, tally in result.tallies.items():
         failures = Text(str(len(tally.failures)), style="bold red" if tally.failures else "")
-        table.add_row(name, f"{tally.points:,}", f"{tally.runs:,}", failures, _about(name))
+        table.add_row(
+            name.rpartition(MARK)[2], f"{tally.points:,}", f"{tally.runs:,}", failures, _about(name)
+        )
     return table
 
 
@@ -200,6 +216,8 @@ def _about(name: str) -> str:
         return RINGS[name]
     if name in rebuilds.CROWDS:
         return rebuilds.CROWDS[name].about
+    if is_traced(name):
+        return scenario_of(name).about
     return SCENARIOS[name].about if name in SCENARIOS else "cases that have failed once"
 
 

@@ -56,9 +56,14 @@ def read_body(endpoint: str, body: bytes) -> Read:
     return _completion(value) if endpoint == CHAT else Read(text=body.decode("latin-1"), done=True)
 
 
+def plain(body: bytes) -> bytes:
+    """An event stream with one kind of line ends: what a tunnel relays may have any."""
+    return body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
 def read_stream(body: bytes) -> Read:
     """An event stream of chat chunks."""
-    *events, rest = body.split(b"\n\n")
+    *events, rest = plain(body).split(b"\n\n")
     read = Read(torn=bool(rest))
     for event in events:
         if read.terminals:
@@ -99,7 +104,7 @@ def _completion(value: dict[str, Any]) -> Read:
 
 def _read_responses(body: bytes) -> Read:
     """The events of one response, numbered from 0."""
-    *events, rest = body.split(b"\n\n")
+    *events, rest = plain(body).split(b"\n\n")
     read, number = Read(torn=bool(rest)), 0
     for event in events:
         if read.terminals:
@@ -151,7 +156,8 @@ def _response(read: Read, value: dict[str, Any]) -> Read:
     for at, item in enumerate(value["output"]):
         if item["type"] == "function_call":
             read.calls[at] = item["name"], item["arguments"]
-        read.text += "".join(part["text"] for part in item.get("content") or ())
+        if item["type"] == "message":
+            read.text += "".join(part.get("text", "") for part in item["content"])
     read.done, read.finishes = value["status"] in {"completed", "incomplete"}, 1
     return read
 

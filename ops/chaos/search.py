@@ -16,6 +16,7 @@ from ops.chaos.run import play, settled
 from ops.chaos.scenario import Scenario
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sched import FIFO, schedule_names
+from ops.chaos.traced import is_traced, traced
 
 __all__ = ["LEVELS", "Level", "Result", "Unit", "ring_units", "search", "units_of"]
 
@@ -79,8 +80,8 @@ class Result:
 
 
 def scenario_of(name: str) -> Scenario:
-    """Raises `KeyError`."""
-    return SCENARIOS[name]
+    """Raises `KeyError`; `CaseInvalid` for a trace that can't be played."""
+    return traced(name) if is_traced(name) else SCENARIOS[name]
 
 
 def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list[Unit]:

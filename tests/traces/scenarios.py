@@ -1,6 +1,6 @@
 """The exchanges of the captured-trace suite: every fault under every hold mode, every directive, every filter's violation, callers and a process that misbehave.
 
-    python -m tests.traces.scenarios    records all of them anew
+    python -m tests.traces.scenarios    records all of them anew, and takes down anew what is decided of a model server's answers
 
 A recording is kept, not made in the test: what replays has to be what an earlier version did. Record anew only where a change of behaviour is meant, and say so in its commit.
 """
@@ -18,7 +18,9 @@ import trio.testing
 from actors.ports import AwaitingFilters, Caller
 from gate.errors import UpstreamFault
 from gate.trace import Trace
-from ops.trace import write_traces
+from gate.trace_codec import sealed, traces
+from ops.replay import differences, replay
+from ops.trace import read_traces, write_traces
 from tests.doubles import (
     FOREVER,
     Answer,
@@ -47,6 +49,7 @@ from tests.traces.scenario import (
 from tests.tracing import Recording
 
 CAPTURED: Final = Path(__file__).with_name("captured.trace.gz")
+MODEL_SERVER: Final = Path(__file__).with_name("llamacpp.trace.gz")  # by ops/e2e/traces.sh
 
 TOOLS: Final = [{"type": "function", "function": {"name": "gauge", "parameters": {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}}}]  # fmt: skip
 FORMAT: Final = {"type": "json_schema", "json_schema": {"name": "reading", "schema": SCHEMA}}
@@ -274,10 +277,21 @@ def take(scenario: Scenario) -> Trace:
     return trio.run(scenario.take, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+def decided_anew(trace: Trace) -> Trace:
+    """The same inputs with what is decided of them now; a trace that replays stays as it is."""
+    replayed = replay(trace)
+    assert not replayed.horizon, f"{trace.header.trace_id} has to be recorded anew: {replayed.horizon}"  # fmt: skip
+    if not differences(trace, replayed):
+        return trace
+    return next(traces(sealed([trace.header, *replayed.records])))
+
+
 def main() -> None:
     """Records the suite anew."""
     count = write_traces(CAPTURED, map(take, scenarios()))
     sys.stdout.write(f"{CAPTURED.name}: {count} traces, {CAPTURED.stat().st_size} bytes\n")
+    count = write_traces(MODEL_SERVER, list(map(decided_anew, read_traces(MODEL_SERVER))))
+    sys.stdout.write(f"{MODEL_SERVER.name}: {count} traces\n")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from ops.replay import differences, replay
 from ops.trace import read_traces
 from tests.stepping import seed_scheduler
 from tests.traces.scenario import HOLDS
-from tests.traces.scenarios import CAPTURED, scenarios, take
+from tests.traces.scenarios import CAPTURED, MODEL_SERVER, decided_anew, scenarios, take
 
 TRACES_MIN = 200
 DISTINCT_MIN = 120
+MODEL_SERVER_MIN = 30
 DIRECTIVES = {"exact", "schema", "continuation"}
 VERDICTS = {  # of every built-in filter that condemns
     "empty_answer",
@@ -91,6 +92,24 @@ def test_a_recording_that_is_made_now_says_the_same() -> None:
         now = take(scenario)
         terms = [[each for each in trace.records if isinstance(each, Term)] for trace in (before, now)]  # fmt: skip
         assert terms[0] == terms[1], scenario.name
+
+
+def test_recordings_of_a_model_server_replay_as_they_were() -> None:
+    """Real answers at both endpoints: their times, their boundaries, their servers that died."""
+    found = list(read_traces(MODEL_SERVER))
+    assert len(found) >= MODEL_SERVER_MIN
+    assert {combination(each)[1] for each in found} >= {"chat_sse", "chat_json", "responses_sse", "responses_json", "tunnel_sse"}  # fmt: skip
+    wrong = {each.header.trace_id: differences(each, replay(each))[:3] for each in found}
+    assert not any(wrong.values()), wrong
+
+
+def test_what_is_decided_otherwise_now_is_taken_down_anew() -> None:
+    """With the inputs as they were; else a change that is meant would need the model server again."""
+    trace = next(each for each in captured() if each.header.trace_id == "cut-late.live")
+    assert decided_anew(trace) is trace
+    terms = [each for each in trace.records if isinstance(each, Term)]
+    other = msgspec.structs.replace(trace, records=tuple(each for each in trace.records if each not in terms))  # fmt: skip
+    assert [each for each in decided_anew(other).records if isinstance(each, Term)] == terms
 
 
 def test_another_output_is_found() -> None:

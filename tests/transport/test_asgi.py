@@ -311,6 +311,8 @@ async def test_a_gate_that_drains_sends_new_callers_elsewhere(tmp_path: Path) ->
     async with edge_of(tmp_path) as (edge, _), edge.client() as client:
         edge.gateway.draining = True
         answer = await client.post(CHAT, content=question())
+        page = (await client.get("/metrics")).text
+    assert 'tidegate_refusals_total{code="draining",status="503"} 1.0' in page
     assert answer.status_code == 503
     assert code_of(answer.content) == "draining"
     assert answer.headers["retry-after"] == "2"
@@ -334,9 +336,11 @@ async def test_a_gate_that_is_out_of_memory_says_so(tmp_path: Path) -> None:
             await provider.stats.wait_until(lambda: len(provider.requests) == 1)
             answer = await client.post(CHAT, content=question())
         await settled(edge)
+        page = (await client.get("/metrics")).text
         after = await client.post(CHAT, content=question())
     assert answer.status_code == 503
     assert code_of(answer.content) == "process_budget"
+    assert 'tidegate_refusals_total{code="process_budget",status="503"} 1.0' in page
     assert answer.headers["retry-after"]
     assert after.status_code == 200
 

@@ -10,10 +10,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+from gate.config import GatewayConfig
+from gate.envelope import refusal
 from gate.observe import Measured, Observation, OutcomeKind, Spent, TokenKind, What
 from gate.refs import is_stable_token
 from tests.doubles import Records, ScriptedProvider, gateway
 from transport.metrics import SERIES_MAX, Counts, Durations, Metrics
+from transport.recorder import Recorder
+from transport.segments import Segments
 
 README = Path(__file__).parent.parent.parent / "README.md"
 Samples = Mapping[tuple[str, tuple[str, ...]], float]
@@ -229,6 +233,33 @@ def test_gauges_are_read_when_somebody_asks() -> None:
     assert busy["config_generation", ()] == 2
 
 
+def test_what_the_door_refuses_is_counted_by_its_code() -> None:
+    """It is no exchange."""
+    metrics = Metrics()
+    for _ in range(2):
+        metrics.refused(refusal(503, "draining"))
+    told = samples(metrics)
+    assert told["refusals_total", ("draining", "503")] == 2
+    assert not [name for name, _ in told if name.startswith("exchanges_total")]
+
+
+def test_a_gateway_that_records_says_what_became_of_its_traces(tmp_path: Path) -> None:
+    """And whether the disk takes them; one that does not record says that."""
+    idle = Metrics()
+    idle.watch(gateway(ScriptedProvider()), int)
+    assert samples(idle)["recording", ()] == 0
+    assert samples(idle)["traces_total", ("written",)] == 0
+    recorder = Recorder(GatewayConfig(), b"k", Segments(tmp_path, 8_000), print)
+    metrics = Metrics()
+    metrics.watch(gateway(ScriptedProvider()), int, recorder)
+    recorder.counts.written, recorder.counts.failed, recorder.counts.size = 3, 1, 4_000
+    told = samples(metrics)
+    assert (told["traces_total", ("written",)], told["traces_total", ("failed",)]) == (3, 1)
+    assert (told["trace_bytes_total", ()], told["recording", ()]) == (4_000, 1)
+    recorder.failing = True
+    assert samples(metrics)["recording", ()] == 0
+
+
 # --- the page ------------------------------------------------------------------------------------
 
 
@@ -253,6 +284,7 @@ def test_every_metric_stands_in_the_readme_with_its_labels() -> None:
     metrics.observe(attempt("complete", reason="stream_cut"))
     metrics.observe(Observation(What.REMARK, "ex-1", code="refusal", filter="refusal"))
     metrics.observe(Observation(What.GIVE_UP, "ex-1", code="attempts"))
+    metrics.refused(refusal(401, "invalid_api_key"))
     text, _ = metrics.now().text("")
     exported = {
         each.name + "_total" * (each.type == "counter"): set(each.samples[0].labels) - {"le"}

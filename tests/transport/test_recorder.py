@@ -81,7 +81,7 @@ async def test_a_recorded_exchange_is_a_trace_on_disk_that_replays(tmp_path: Pat
     assert {"tidegate", "python", "trio", "msgspec"} == set(one.header.build)
     for trace in (one, two):
         assert await trio.to_thread.run_sync(differences_of, trace) == []
-    assert disk.said == [("info", "recorded", {"written": 2, "passed_over": 0, "dropped": 0, "failed": 0})]  # fmt: skip
+    assert disk.said == [("info", "recorded", {"written": 2, "passed_over": 0, "dropped": 0, "failed": 0, "size": found.counts.size})]  # fmt: skip
 
 
 @pytest.mark.parametrize("content", ["hash", "redact"])
@@ -128,7 +128,7 @@ async def test_a_disk_that_fails_costs_traces_and_nothing_else(tmp_path: Path) -
     with disk.opened() as found:
         for _ in range(3):
             assert await play(found, disk.gateway(healthy("Hi"))) is OutcomeKind.SUCCESS
-    assert found.counts.failed == 3
+    assert (found.counts.failed, found.counts.size, found.failing) == (3, 0, True)
     assert [event for level, event, _ in disk.said if level == "warning"] == ["traces are not recorded"]  # fmt: skip
 
 

@@ -1,0 +1,219 @@
+"""Recorded traces as scenarios: `FILE@ID` is the exchange ID of a trace file, with its providers' answers, its configuration and its caller.
+
+What a recording tells is kept (what each attempt brought and when, how it ended, what the caller did); what it can't tell is made up: an attempt that the recording does not have gets the last answer
+that its provider gave, and one that the gate left says no more. Reads are joined to a few, since each is a dozen points more. The run in which nothing strikes says what the caller gets; where attempts
+said different things only that run is held against it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gate.config import GatewayConfig, TargetConfig
+from gate.config_check import decode_config
+from gate.config_rules import ConfigInvalid
+from gate.endpoints import ENDPOINTS
+from gate.observe import OutcomeKind
+from gate.trace import Answered, CallerEvent, Part, Read, Record, Request, Trace, Upstream
+from gate.trace import Attempt as Asked
+from gate.trace_codec import TraceInvalid
+from ops.chaos.cases import Case, CaseInvalid
+from ops.chaos.invariants import broken
+from ops.chaos.reading import Read as Seen
+from ops.chaos.reading import read_body, read_events
+from ops.chaos.run import play
+from ops.chaos.scenario import Asking, Scenario, Service
+from ops.chaos.wire import ALIAS, Answer
+from ops.plugins import load_plugins
+from ops.provider_script import Attempt, Ending, Head, Sleep, Step, Write
+from ops.trace import read_traces
+
+__all__ = ["MARK", "is_traced", "names_in", "traced"]
+
+MARK: Final = "@"
+READS_MAX: Final = 8  # of one attempt
+
+
+def is_traced(name: str) -> bool:
+    """Whether a scenario's name is that of a trace."""
+    return MARK in name
+
+
+def names_in(file: Path) -> tuple[list[str], list[str]]:
+    """The scenarios of a trace file, and why others of its traces are none. Raises `CaseInvalid` where it has none at all."""
+    try:
+        found = [each for each in read_traces(file) if each.replayable]
+    except (TraceInvalid, OSError) as error:
+        raise CaseInvalid(f"{file}: {error}") from None
+    names, others = [], []
+    for each in found:
+        name = f"{file}{MARK}{each.header.trace_id}"
+        try:
+            traced(name)
+            names.append(name)
+        except CaseInvalid as error:
+            others.append(str(error))
+    if not names:
+        raise CaseInvalid(f"{file} has no trace that can be played: it takes full content")
+    return names, others
+
+
+@functools.cache
+def traced(name: str) -> Scenario:
+    """The scenario of this name. Raises `CaseInvalid`."""
+    file, _, identity = name.rpartition(MARK)
+    try:
+        trace = next(each for each in read_traces(Path(file)) if each.header.trace_id == identity)
+        scenario = _scenario(trace)
+    except StopIteration:
+        raise CaseInvalid(f"{file} has no trace {identity}") from None
+    except (TraceInvalid, ConfigInvalid, OSError) as error:
+        raise CaseInvalid(f"{name}: {error}") from None
+    return _answered(name, scenario)
+
+
+def _renamed(records: Sequence[Record]) -> bytes | None:
+    """The caller's body, for the alias that the explorer's gateway knows; None where that can't be put in."""
+    body = b"".join(each.b for each in records if isinstance(each, Part))
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
+        return None
+    return json.dumps({**value, "model": ALIAS}, separators=(",", ":")).encode()
+
+
+def _scenario(trace: Trace) -> Scenario:
+    """Without what its caller gets."""
+    records, plugins = trace.records, load_plugins()
+    config = decode_config(trace.header.config, plugins=plugins)
+    request = next(each for each in records if isinstance(each, Request))
+    body, targets = _renamed(records), _targets(config)
+    if body is None or request.method != "POST" or not targets:
+        raise CaseInvalid(f"{trace.header.trace_id} is no request that can be played")
+    route = config.routes[config.models[0].route]
+    by_name = {each.name: each for each in config.providers}
+    answers = {name: list(_answers(records, name)) for name in by_name}
+    last: list[Answer] = [each for name in answers for each in answers[name]][-1:] or [None]
+    hooks = {name for name in route.filters if name in config.filters and config.filters[name].kind == "webhook"}  # fmt: skip
+    asked = [each for each in records if isinstance(each, Asked)]
+    prefill = by_name[targets[0].provider].prefill if targets[0].prefill is None else targets[0].prefill  # fmt: skip
+    return Scenario(
+        about=f"recorded: {len(asked)} attempts",
+        targets=[answers[each.provider] or last for each in targets],
+        endpoint=request.endpoint,
+        paths=tuple(by_name[each.provider].path for each in targets),
+        relays=request.endpoint not in ENDPOINTS,
+        varies=len(asked) > 1,
+        asking=Asking(parts=(body,), leaves_at=_when(records, "gone")),
+        drains_at=_when(records, "shutdown"),
+        services={name: Service(_waited(records), table=config.filters[name]) for name in hooks},
+        filters=tuple(name for name in route.filters if name not in hooks),
+        tables=config.filters,
+        plugins=plugins,
+        route=route,
+        limits=config.limits,
+        prefill=prefill,
+    )
+
+
+def _targets(config: GatewayConfig) -> list[TargetConfig]:
+    """In the order in which they are asked."""
+    found = config.models[0].targets if config.models else ()
+    return sorted(found, key=lambda each: each.priority)
+
+
+def _when(records: Sequence[Record], event: str) -> float | None:
+    return next(
+        (each.t / 1e6 for each in records if isinstance(each, CallerEvent) and each.ev == event),
+        None,
+    )
+
+
+def _waited(records: Sequence[Record]) -> float:
+    """How long filters that await were waited for, at the most."""
+    return max((each.us / 1e6 for each in records if isinstance(each, Answered)), default=0.0)
+
+
+# --- what providers said -------------------------------------------------------------------------
+
+
+def _answers(records: Sequence[Record], provider: str) -> Iterator[Answer]:
+    for attempt in (each for each in records if isinstance(each, Asked)):
+        if attempt.provider == provider:
+            own = [each for each in records if isinstance(each, Upstream | Read) and each.n == attempt.n]  # fmt: skip
+            yield _answer(attempt.t, own)
+
+
+def _answer(began: int, own: Sequence[Upstream | Read]) -> Answer:
+    """One attempt; None: there was no connection."""
+    if any(isinstance(each, Upstream) and each.fault == "CONNECT" for each in own):
+        return None
+    steps: list[Step] = []
+    at, reads = began, [each for each in own if isinstance(each, Read)]
+    size = -(-len(reads) // READS_MAX)
+    groups = {id(each): index // max(1, size) for index, each in enumerate(reads)}
+    open_group, data = -1, b""
+    for each in own:
+        if isinstance(each, Read) and groups[id(each)] == open_group:
+            data += each.b
+            steps[-1] = Write(data)
+            at = each.t
+            continue
+        steps += _steps(each, each.t - at)
+        at = each.t
+        if isinstance(each, Read):
+            open_group, data = groups[id(each)], each.b
+    return Attempt(steps=tuple(steps), status=0)
+
+
+def _steps(record: Upstream | Read, waited: int) -> list[Step]:
+    pause: list[Step] = [Sleep(round(waited / 1000))] if waited >= 1000 else []
+    match record:
+        case Read():
+            return [*pause, Write(record.b)]
+        case Upstream(ev="head"):
+            return [*pause, Head(record.status, tuple(record.headers))]
+        case Upstream(ev="eof"):
+            return [*pause, Ending.CLOSE]
+        case Upstream(ev="fault"):
+            return [*pause, Ending.CUT]
+        case Upstream(ev="left"):
+            return [Ending.STALL]
+        case _:
+            return pause
+
+
+# --- what its caller gets ------------------------------------------------------------------------
+
+
+def _answered(name: str, scenario: Scenario) -> Scenario:
+    """With what comes of it where nothing strikes."""
+    run = play(Case(name), scenario)
+    if run.outcome is None:
+        raise CaseInvalid(f"{name} does not come to an end: {run.escaped!r} {run.hung}")
+    caller, received = run.stage.caller, bytes(run.stage.caller.received)
+    streamed = caller.headers.get(b"content-type", b"").startswith(b"text/event-stream")
+    reader = read_events if streamed else read_body
+    try:
+        read = reader(scenario.endpoint, received) if received else Seen()
+    except (LookupError, TypeError, ValueError) as error:
+        raise CaseInvalid(f"{name} can't be judged: its caller can't be read ({error!r})") from None
+    calls: Any = tuple(call for _, call in sorted(read.calls.items()))
+    # What an exchange that failed or was left would have come to is not known.
+    varies = scenario.varies or run.outcome.kind is not OutcomeKind.SUCCESS
+    made = dataclasses.replace(
+        scenario, said=read.text, calls=calls, code=run.outcome.code, varies=varies
+    )
+    run.scenario = made
+    for finding in broken(run):
+        if finding.startswith(("I7", "I8")):
+            # What a provider says in its own words may be no answer by the explorer's grammar.
+            raise CaseInvalid(f"{name} can't be judged: {finding}")
+    return made
