@@ -32,6 +32,7 @@ from ops.chaos.search import (
     units_of,
 )
 from ops.chaos.sites import report_sites
+from ops.chaos.sockets_scenarios import SOCKETED
 
 __all__ = ["read_corpus", "run_chaos"]
 
@@ -82,7 +83,7 @@ def run_chaos(
         units += units_of(chosen, names, first=stop)
     for above in (2, 3):
         if ring == above or (ring is None and not scenarios):
-            units += ring_units(level, above, scenarios, schedule, first=stop)
+            units += ring_units(level, above, scenarios, schedule, first=stop, asked=ring == above)
     result = search(units, jobs=jobs or cores(), corpus=cases, stop=stop)
     _show(result)
     if sites:
@@ -200,6 +201,8 @@ def _about(name: str) -> str:
         return RINGS[name]
     if name in rebuilds.CROWDS:
         return rebuilds.CROWDS[name].about
+    if name in SOCKETED:
+        return SOCKETED[name].scenario.about
     return SCENARIOS[name].about if name in SCENARIOS else "cases that have failed once"
 
 
