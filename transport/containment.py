@@ -95,10 +95,8 @@ def _read_watched(original: Method) -> Method:
             await original(self)
         except _HungUp:
             await self.protocol.handle(Closed())
-        idle, self.idle_task = (
-            self.idle_task,
-            _NeverIdle(),
-        )  # first: a restart may wait for its lock
+        # First: a restart may wait for its lock.
+        idle, self.idle_task = self.idle_task, _NeverIdle()
         await idle.stop()
 
     return read_data

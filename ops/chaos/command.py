@@ -32,6 +32,7 @@ from ops.chaos.search import (
     units_of,
 )
 from ops.chaos.sites import report_sites
+from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.traced import MARK, is_traced, names_in
 
 __all__ = ["read_corpus", "run_chaos"]
@@ -85,7 +86,7 @@ def run_chaos(
         units += units_of(chosen, names, first=stop)
     for above in (2, 3):
         if ring == above or (ring is None and not scenarios):
-            units += ring_units(level, above, scenarios, schedule, first=stop)
+            units += ring_units(level, above, scenarios, schedule, first=stop, asked=ring == above)
     result = search(units, jobs=jobs or cores(), corpus=cases, stop=stop)
     _show(result)
     if sites:
@@ -218,6 +219,8 @@ def _about(name: str) -> str:
         return rebuilds.CROWDS[name].about
     if is_traced(name):
         return scenario_of(name).about
+    if name in SOCKETED:
+        return SOCKETED[name].scenario.about
     return SCENARIOS[name].about if name in SCENARIOS else "cases that have failed once"
 
 

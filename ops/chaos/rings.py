@@ -19,6 +19,7 @@ from ops.chaos.sched import FIFO, schedule_names
 from ops.chaos.sockets_scenarios import SOCKETED
 
 __all__ = [
+    "ALONE",
     "SHARES",
     "Portion",
     "Share",
@@ -32,6 +33,7 @@ __all__ = [
 
 MEMORY: Final = 2
 SOCKETS: Final = 3
+ALONE: Final = "alone"  # the quick search of a ring that is asked for by its number
 CORE: Final = (
     "healthy",
     "json",
@@ -61,6 +63,7 @@ class Share:
 SHARES: Final[Mapping[str, Share]] = MappingProxyType(
     {
         "quick": Share(core=60, every=0, batches=0),
+        ALONE: Share(core=6, every=60, batches=1),
         "full": Share(core=1, every=12, batches=1),
         "deep": Share(core=1, every=1, batches=20, schedules=tuple(schedule_names(2))),
     }
@@ -93,9 +96,10 @@ def portions(level: str, ring: int, names: Sequence[str], schedule: str | None) 
     """What a search of this level does in this ring; scenarios that are named are struck at every point."""
     share = SHARES[level]
     if ring == SOCKETS:
-        batches = max(1, share.batches) if names else share.batches
         return [
-            Portion(ring, name, seed=seed) for seed in range(batches) for name in names or SOCKETED
+            Portion(ring, name, seed=seed)
+            for seed in range(share.batches)
+            for name in names or SOCKETED
         ]
     schedules = share.schedules if schedule is None else (schedule,)
     return list(_in_memory(share, schedules, names))

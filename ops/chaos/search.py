@@ -102,9 +102,15 @@ def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list
 
 
 def ring_units(
-    level: str, ring: int, names: Sequence[str], schedule: str | None, *, first: bool
+    level: str,
+    ring: int,
+    names: Sequence[str],
+    schedule: str | None,
+    *,
+    first: bool,
+    asked: bool,
 ) -> list[Unit]:
-    """The units of ring 2 or 3; without names, all of a ring are one row of the table."""
+    """The units of ring 2 or 3. Where nobody has asked for it, all of a ring are one row of the table."""
     return [
         Unit(
             each.scenario,
@@ -113,9 +119,11 @@ def ring_units(
             plain=False,
             first=first,
             portion=each,
-            row="" if names else f"ring {ring}",
+            row="" if asked else f"ring {ring}",
         )
-        for each in rings.portions(level, ring, names, schedule)
+        for each in rings.portions(
+            rings.ALONE if asked and level == "quick" else level, ring, names, schedule
+        )
     ]
 
 

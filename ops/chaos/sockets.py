@@ -47,7 +47,8 @@ Handler = Callable[[trio.SocketStream], Awaitable[None]]
 READ_BYTES: Final = 65_536
 START_SECONDS: Final = 10.0
 RETRIES_MIN: Final = 10_000  # a batch fails together, which no provider's retries should pay for
-STARE_TIMES: Final = 8  # as long as a caller may take nothing, does one that never reads stay
+STARE_SECONDS: Final = 20.0  # longer than a caller may take nothing, does one that never reads stay
+LOOK_SECONDS: Final = 0.02
 NARROW_BYTES: Final = 4_096  # what a narrow caller's kernel keeps of what it does not read
 SEGMENT_BYTES: Final = 1_000
 
@@ -244,15 +245,20 @@ def _listened_to(
     gateway.probe, gateway.crashed = both, crash
 
 
+def _never() -> bool:
+    return False
+
+
 # --- callers ---------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class Caller:
-    """One caller on a connection of its own. Times on trio's clock."""
+    """One caller on a connection of its own. `over`: whether its exchange is, for one that does not read. Times on trio's clock."""
 
     case: Socketed
     exchange: str
+    over: Callable[[], bool] = _never
     responses: list[Response] = field(default_factory=list)
     left_at: float | None = None
     began_at: float = 0.0
@@ -342,7 +348,9 @@ class Caller:
             return b""
 
     async def _stare(self, stream: trio.SocketStream) -> None:
-        """Reads nothing for longer than a caller may, and only then looks."""
-        await trio.sleep(self.case.write_seconds * STARE_TIMES)
+        """Reads nothing until the gate lets it go, or for far longer than a caller may."""
+        with trio.move_on_after(self.case.write_seconds + STARE_SECONDS):
+            while self.left_at is None and not self.over():  # noqa: ASYNC110 - a caller that takes nothing is told nothing
+                await trio.sleep(LOOK_SECONDS)
         self.leaves()
         stream.socket.close()

@@ -30,9 +30,7 @@ LARGE: Final = request(
 LONG: Final = "x" * 20_000
 FLOOD: Final = [LONG] * 400  # more than the kernel takes for a caller that does not read
 NEXT: Final = route(
-    clocks=ClocksConfig(
-        headers_seconds=1.0, connect_seconds=1.0, json_seconds=1.0, last_candidate_factor=1.0
-    ),
+    clocks=ClocksConfig(headers_seconds=2.0, json_seconds=2.0, last_candidate_factor=5.0),
     recovery=RecoveryConfig(attempts_max=3, backoff_seconds=0.0),
 )
 

@@ -29,7 +29,7 @@ __all__ = ["RING", "Seen", "explore", "play", "run_case"]
 RING: Final = 3
 WHO: Final = (CALLER, RESET, HALF, PROVIDER)
 TICK: Final = 0.0001  # seconds
-QUIET_SECONDS: Final = 5.0  # in which everything has to come back
+QUIET_SECONDS: Final = 10.0  # in which everything has to come back
 RUN_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = (
@@ -107,12 +107,16 @@ async def _beat(seen: Seen) -> None:
 async def _asked(case: Socketed, cases: Sequence[Case], gate: Served, seen: Seen) -> None:
     async with trio.open_nursery() as nursery:
         for number, one in enumerate(cases):
-            caller = Caller(case, f"ex-{number}")
+            caller = Caller(case, f"ex-{number}", partial(_ended, gate, f"ex-{number}"))
             seen.callers.append((one, caller))
             for fault in one.faults or (None,):
                 leave = _leaving(fault, gate) if fault is not None else None
                 after = fault.at * TICK if fault is not None else 0.0
                 nursery.start_soon(partial(caller.ask, gate.port, leave=leave, after=after))
+
+
+def _ended(gate: Served, exchange: str) -> bool:
+    return gate.end_of(exchange) is not None
 
 
 def _leaving(fault: Fault, gate: Served) -> Callable[[Caller], None]:

@@ -73,7 +73,7 @@ def planned(run: Run) -> Iterator[Fault]:
 def _struck_at(point: Point) -> Iterator[Fault]:
     for who in WHOLE:
         yield Fault(CANCEL, who, point.at)
-    if point.subject and point.reachable:
+    if point.subject and point.reachable and point.actor:
         if point.actor != SERVER:  # Hypercorn cancels no task of its own but as a whole connection
             yield Fault(CANCEL, point.actor, point.at)
         yield Fault(RAISE, point.actor, point.at)

@@ -13,12 +13,13 @@ __all__ = ["MUTANTS", "Mutant"]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`edits`: file, text that stands there once, text in its place. `near`: scenarios that are tried before all others. `masked`: the guard behind which it can't be seen; empty: it has to be found."""
+    """`edits`: file, text that stands there once, text in its place. `near`: scenarios that are tried before all others. `masked`: the guard behind which it can't be seen; empty: it has to be found. `ring`: in which it is looked for."""
 
     name: str
     edits: tuple[tuple[str, str, str], ...]
     near: tuple[str, ...]
     masked: str = ""
+    ring: int = 1
 
 
 def _mutant(name: str, file: str, old: str, new: str, *near: str, masked: str = "") -> Mutant:

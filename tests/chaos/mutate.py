@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Final
 
 from tests.chaos.mutants import MUTANTS, Mutant
+from tests.chaos.mutants_edges import EDGES
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 PACKAGES: Final = ("gate", "actors", "transport", "ops")
@@ -47,13 +48,14 @@ def hunt(mutant: Mutant, *, everywhere: bool = True) -> str:
     """The first failing case as the command prints it; empty where the mutant survives."""
     with tempfile.TemporaryDirectory() as name:
         plant(mutant, Path(name))
-        near = (_chaos(Path(name), order, mutant.near) for order in ("fifo", "reverse"))
+        ring = mutant.ring
+        near = (_chaos(Path(name), order, mutant.near, ring) for order in ("fifo", "reverse"))
         found = next(filter(None, near), "")
-        return found or (_chaos(Path(name), "fifo", ()) if everywhere else "")
+        return found or (_chaos(Path(name), "fifo", (), ring) if everywhere else "")
 
 
-def _chaos(home: Path, schedule: str, scenarios: Sequence[str]) -> str:
-    options = ["--first", "--jobs", "1", "--schedule", schedule]
+def _chaos(home: Path, schedule: str, scenarios: Sequence[str], ring: int) -> str:
+    options = ["--first", "--jobs", "1", "--schedule", schedule, "--ring", str(ring)]
     command = [sys.executable, "-m", "ops", "chaos", *options, *scenarios]
     environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -80,7 +82,7 @@ def _chaos(home: Path, schedule: str, scenarios: Sequence[str]) -> str:
 
 def main(names: Sequence[str]) -> int:
     """Hunts all, or those named; the exit code: 1 where more of those that no guard masks survive than may."""
-    chosen = [each for each in MUTANTS if not names or each.name in names]
+    chosen = [each for each in (*MUTANTS, *EDGES) if not names or each.name in names]
     killed: set[str] = set()
     for mutant in chosen:
         began = monotonic()

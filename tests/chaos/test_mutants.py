@@ -7,10 +7,11 @@ import ast
 import pytest
 
 from tests.chaos.mutants import MUTANTS, Mutant
+from tests.chaos.mutants_edges import EDGES
 from tests.chaos.mutate import ROOT, hunt, patched
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *EDGES], ids=lambda mutant: mutant.name)
 def test_a_patch_fits_one_place_and_is_still_python(mutant: Mutant) -> None:
     """A program that has moved on is noticed here, not in an hour's run."""
     for text in patched(mutant, ROOT).values():
@@ -19,7 +20,8 @@ def test_a_patch_fits_one_place_and_is_still_python(mutant: Mutant) -> None:
 
 def test_there_are_enough_and_each_has_its_own_name() -> None:
     """Those that are masked are few, and say by what."""
-    assert len({each.name for each in MUTANTS}) == len(MUTANTS) >= 40
+    assert len({each.name for each in (*MUTANTS, *EDGES)}) == len(MUTANTS) + len(EDGES)
+    assert len(MUTANTS) >= 40
     assert sum(bool(each.masked) for each in MUTANTS) <= len(MUTANTS) // 5
 
 

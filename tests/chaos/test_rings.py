@@ -7,6 +7,7 @@ import pytest
 from ops.chaos.cases import CaseInvalid, parse_case
 from ops.chaos.explore import Failure
 from ops.chaos.rings import (
+    ALONE,
     CORE,
     Portion,
     checked,
@@ -34,7 +35,8 @@ def test_a_quick_search_looks_into_memory_only() -> None:
 def test_what_is_named_is_struck_at_every_point() -> None:
     """Under the schedule that is named too."""
     assert portions("quick", 2, ["healthy"], "s1") == [Portion(2, "healthy", "s1", 1)]
-    assert portions("quick", 3, ["healthy"], None) == [Portion(3, "healthy")]
+    assert portions(ALONE, 3, ["healthy"], None) == [Portion(3, "healthy")]
+    assert len(portions(ALONE, 2, [], None)) == len(names_of(2))
 
 
 @pytest.mark.slow

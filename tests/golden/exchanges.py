@@ -151,10 +151,6 @@ def _chat() -> Iterator[Golden]:
         "error before commit": ([lost(*HELLO[:3])], BUFFERED | ONCE),
         "error after commit": ([lost(*HELLO[:3])], PINGED | ONCE),
         "recovery": ([lost(*HELLO[:3]), said(*other(*HELLO))], BUFFERED | TWICE),
-        "error before commit, older contract": (
-            [lost(*HELLO[:3])],
-            BUFFERED | ONCE | {"streams_errors": True},
-        ),
     }
     yield from _situations("chat_sse_buffered", CHAT, STREAM, held)
     yield Golden("chat_sse_buffered", "error before commit, older contract", CHAT, STREAM, [lost(*HELLO[:3])], options=BUFFERED | ONCE | {"streams_errors": True})  # fmt: skip

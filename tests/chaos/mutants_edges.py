@@ -1,0 +1,248 @@
+"""Planted faults at the edges of the program, where no played port can show them: each has to be found in ring 2 or 3."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Mutant
+
+__all__ = ["EDGES"]
+
+MEMORY: Final = 2
+SOCKETS: Final = 3
+
+HTTP1: Final = "transport/http1.py"
+POOL: Final = "transport/pool.py"
+PROVIDER: Final = "transport/provider.py"
+CALLER: Final = "transport/caller.py"
+ASGI: Final = "transport/asgi.py"
+CONTAINMENT: Final = "transport/containment.py"
+QUICK: Final = "transport/quick_send.py"
+SERVE: Final = "transport/serve.py"
+WEBHOOK: Final = "transport/webhook.py"
+
+
+def _edge(
+    ring: int, name: str, file: str, old: str, new: str, *near: str, masked: str = ""
+) -> Mutant:
+    return Mutant(name, ((file, old, new),), near, masked, ring)
+
+
+EDGES: Final = (
+    # --- to providers
+    _edge(
+        MEMORY,
+        "connection-in-use-is-put-by",
+        HTTP1,
+        "        if self._over and self.reusable and not self._connection.closed:\n",
+        "        if self.reusable and not self._connection.closed:\n",
+        "slow-caller",
+    ),
+    _edge(
+        MEMORY,
+        "connection-left-open-where-a-request-is-cancelled",
+        HTTP1,
+        "        except BaseException:\n            answer.close()\n            raise\n\n\ndef _origin",
+        "        except Exception:\n            answer.close()\n            raise\n\n\ndef _origin",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "connection-left-open-where-an-attempt-ends",
+        PROVIDER,
+        "        assert self._answer is not None\n        self._answer.close()\n",
+        "        assert self._answer is not None\n",
+        "left",
+        "denied",
+    ),
+    _edge(
+        MEMORY,
+        "read-that-is-cancelled-keeps-its-connection",
+        HTTP1,
+        "            except BaseException:\n                self.close()\n                raise\n            self._feed(data)\n        body",
+        "            except Exception:\n                self.close()\n                raise\n            self._feed(data)\n        body",
+        "left",
+        masked="leaving the attempt closes it as well",
+    ),
+    _edge(
+        MEMORY,
+        "idle-connections-are-kept-at-the-end",
+        POOL,
+        "        while self._idle:\n            self._idle.pop()[1].close()\n",
+        "        self._idle.clear()\n",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "dead-idle-connection-is-used",
+        POOL,
+        "            if not connection.wire.is_stale():\n                return connection\n            connection.close()\n",
+        "            return connection\n",
+        "healthy",
+        masked="a connection that is lost before the first byte is made good for by a free try",
+    ),
+    _edge(
+        MEMORY,
+        "dead-idle-connection-costs-the-attempt",
+        HTTP1,
+        "                    if received or not reused\n",
+        "                    if True\n",
+        "judged",
+        "exact",
+    ),
+    _edge(
+        MEMORY,
+        "bytes-behind-an-answer-are-ignored",
+        HTTP1,
+        "            self.reusable = False\n            if not self._over:\n                self._fault = UpstreamFault.PROTOCOL\n",
+        "            if not self._over:\n                self._fault = UpstreamFault.PROTOCOL\n",
+        "relayed",
+        masked="a connection on which anything has come meanwhile is stale",
+    ),
+    _edge(
+        MEMORY,
+        "cut-body-is-a-whole-one",
+        HTTP1,
+        "        if self._until_eof:\n            self._over = True\n",
+        "        if True:\n            self._over = True\n",
+        "relayed-cut",
+        "relayed",
+    ),
+    # --- to callers
+    _edge(
+        MEMORY,
+        "leaving-is-not-heard",
+        CALLER,
+        "            self._body_over.set()\n            return Disconnected()\n",
+        "            self._body_over.set()\n            await trio.sleep_forever()\n",
+        "left",
+    ),
+    _edge(
+        MEMORY,
+        "broken-answer-ends-cleanly",
+        ASGI,
+        "            raise Unfinished(outcome.code)\n",
+        "            await caller.end()\n            return\n",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "cut-relay-ends-cleanly",
+        CALLER,
+        "        self.aborted = True\n",
+        "        self.aborted = self.ended = True\n",
+        "relayed-cut",
+        masked="the server cuts what its application has not ended, whatever that thinks of it",
+    ),
+    _edge(
+        MEMORY,
+        "nobody-answers-where-nobody-left",
+        ASGI,
+        "outcome.kind is OutcomeKind.ABANDONED and outcome.code",
+        "outcome.kind is OutcomeKind.ABANDONED",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "start-that-was-cancelled-counts",
+        CALLER,
+        "            self.started = False  # the server writes all of one, or begins none\n",
+        "",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "answer-is-ended-in-part",
+        CONTAINMENT,
+        "            with trio.CancelScope(shield=True):\n                await original(self, event)\n",
+        "            await original(self, event)\n",
+        "healthy",
+        masked="where a write fails its connection is closed",
+    ),
+    _edge(
+        MEMORY,
+        "answer-in-part-keeps-its-connection",
+        CONTAINMENT,
+        "            _socket(sending.__self__).close()\n            raise\n",
+        "            raise\n",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "idle-clock-runs-on",
+        CONTAINMENT,
+        "        # First: a restart may wait for its lock.\n        idle, self.idle_task = self.idle_task, _NeverIdle()\n        await idle.stop()\n",
+        "",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "idle-clock-begins-again",
+        CONTAINMENT,
+        "        # First: a restart may wait for its lock.\n        idle, self.idle_task = self.idle_task, _NeverIdle()\n        await idle.stop()\n",
+        "        await self.idle_task.stop()\n        self.idle_task = _NeverIdle()\n",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "one-connection-ends-all",
+        CONTAINMENT,
+        "            failed(group)\n",
+        "            raise\n",
+        "healthy",
+    ),
+    _edge(
+        MEMORY,
+        "refused-body-is-not-read",
+        ASGI,
+        "    await caller.write(body)\n    await caller.discard()\n",
+        "    await caller.write(body)\n",
+        "left-early",
+        "large",
+        masked="the end waits for so long as somebody might read the rest",
+    ),
+    # --- on sockets only
+    _edge(
+        SOCKETS,
+        "part-of-a-write-is-written-again",
+        QUICK,
+        'return b"" if sent == len(data) else data[sent:]',
+        'return b"" if sent == len(data) else data',
+        "slow-reader",
+        "json-slow",
+    ),
+    _edge(
+        SOCKETS,
+        "rest-of-a-write-is-dropped",
+        QUICK,
+        'return b"" if sent == len(data) else data[sent:]',
+        'return b""',
+        "slow-reader",
+        "json-slow",
+    ),
+    _edge(
+        SOCKETS,
+        "no-limit-for-a-caller-that-takes-nothing",
+        SERVE,
+        "            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)\n",
+        "            pass\n",
+        "never-reads",
+    ),
+    _edge(
+        SOCKETS,
+        "socket-to-a-provider-is-not-closed",
+        POOL,
+        "    return Wire(stream, receive, socket.close, lambda: _is_readable(socket))\n",
+        "    return Wire(stream, receive, lambda: None, lambda: _is_readable(socket))\n",
+        "healthy",
+    ),
+    _edge(
+        SOCKETS,
+        "reset-by-a-provider-is-a-bug",
+        POOL,
+        "        except OSError as error:\n            raise trio.BrokenResourceError from error\n\n    return Wire(stream",
+        "        except BlockingIOError as error:\n            raise trio.BrokenResourceError from error\n\n    return Wire(stream",
+        "reset-chunked",
+        "provider-resets",
+    ),
+)
