@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gate.config import HoldConfig
-from gate.filters.contract import Passed
 from gate.judging import Judge
 from gate.observe import Observation, Told, What
 from gate.plan import DirectiveKind
@@ -81,7 +80,7 @@ def _why(judge: Judge, hold: HoldConfig, *, streams: bool) -> str:
     holding = [
         (verdict.position, each.name)
         for each, verdict in judge.said
-        if each.gating and isinstance(verdict, Passed) and verdict.position < newest
+        if each.gating and verdict.position < newest
     ]
     first = "+".join(name for position, name in holding if position <= released)
     if first:

@@ -212,7 +212,7 @@ async def test_a_denied_answer_names_the_filter_and_never_the_text(
     _, caller = await CASES["a filter"].run(explain=True)
     lines = told(caller)
     assert "violation attempt=1 code=pattern_match filter=no-keys" in lines
-    assert "held why=opening+filter:no-keys frames=2 bytes=317 then=held" in lines
+    assert "held why=opening+filter:no-keys frames=3 bytes=466 then=dropped" in lines
     assert "attempt=1 directive=exact provider=p0 filter=no-keys code=pattern_match" in summed(caller)["x-tidegate-plans"]  # fmt: skip
     assert b"KEY" not in caller.received
     assert caller.text == "fine"

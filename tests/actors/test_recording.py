@@ -221,7 +221,7 @@ async def test_a_write_that_does_not_return_is_told_as_stuck() -> None:
     assert [each.ev for each in run.of(CallerEvent)] == ["stuck"]
 
 
-async def test_a_response_that_is_cut_off_is_told() -> None:
+async def test_a_response_that_is_cut_off_is_told(autojump_clock: trio.testing.MockClock) -> None:
     """With the byte it got to; and what the door knew of the request."""
     kind = ((b"content-type", b"audio/mpeg"), (b"x-ratelimit-limit-tokens", b"7"))
     answer = Answer([Piece(b"\xff\xfb"), Piece(fault=UpstreamFault.CUT)], headers=kind)

@@ -8,7 +8,8 @@ from gate.config import HoldConfig
 from gate.continuable import Continuable
 from gate.events import Frame, TextDelta, ToolDelta
 from gate.explain import ENTRIES_MAX, LINES_MAX, Explanation, Held, held_by, is_comment
-from gate.filters.contract import Filter, Passed, Verdict
+from gate.failure import Failure, FailureKind
+from gate.filters.contract import Filter, Passed, Verdict, Violated
 from gate.judging import Judge
 from gate.observe import Observation, What
 
@@ -194,6 +195,15 @@ class Holding:
         return Passed(position)
 
 
+class Condemning(Holding):
+    """One that objects to the frame at its position, once that is there."""
+
+    def observe(self, frames: object, position: int) -> Verdict:
+        if position < self._position:
+            return Passed(self._position)
+        return Violated(self._position, "bad", Failure(FailureKind.DENIED), seen=self._position)
+
+
 def frame(said: str) -> Frame:
     """One chunk of text."""
     data = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":"%b"}}]}' % said.encode()
@@ -234,6 +244,19 @@ def test_the_oldest_frame_says_why(
 ) -> None:
     """The policy that holds everything, then the filters that have not passed it, then the rest of the policy."""
     assert why(hold, *filters, streams=streams) == found
+
+
+def test_a_frame_that_is_condemned_is_held_by_who_condemned_it() -> None:
+    """Behind what has left, and before anything has."""
+    hold = HoldConfig()
+    condemning = Condemning("a", 0)
+    judge = Judge(hold, streams=True, held_bytes_max=1000, make_filters=lambda: [condemning])
+    judge.take([frame("x")], 0.0)
+    assert held_by(judge, hold, streams=True) == Held("filter:a", 1, 10)
+    judge = Judge(hold, streams=True, held_bytes_max=1000, make_filters=lambda: [Condemning("a", 1)])  # fmt: skip
+    judge.take([frame("x")], 0.0)
+    judge.take([frame("y")], 0.0)
+    assert held_by(judge, hold, streams=True) == Held("filter:a", 1, 10)
 
 
 def test_what_mending_holds_is_no_frame_yet() -> None:
