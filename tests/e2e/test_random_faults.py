@@ -12,7 +12,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -148,6 +148,16 @@ def full(config: pytest.Config) -> bool:
 # --- memory --------------------------------------------------------------------------------------
 
 
+class Kind(NamedTuple):
+    """Cases of one kind: `prepare` makes one of a seed and a number in a process, `check` looks at it afterwards."""
+
+    prepare: Callable[[int, int, Gateway], Run]
+    check: Callable[[Run], None]
+
+
+CHATS: Final = Kind(lambda seed, number, process: prepared(draw_case(seed, number), process), check)
+
+
 def memory() -> tuple[int, int]:
     """Bytes that are in use: allocated by the project's own lines, and by all."""
     # What CPython remembers of attributes it looked up is bounded, but large beside a leak.
@@ -163,7 +173,9 @@ def sizes(snapshot: tracemalloc.Snapshot) -> int:
     return sum(each.size for each in snapshot.statistics("filename"))
 
 
-async def growth(cases: int, rounds: int, kept: Callable[[Run], None]) -> tuple[int, int]:
+async def growth(
+    cases: int, rounds: int, kept: Callable[[Run], None], kind: Kind
+) -> tuple[int, int]:
     """How much more memory is in use after so many rounds of the same cases, all in one process, than after the first."""
     process = gateway(
         ScriptedProvider(),
@@ -172,29 +184,34 @@ async def growth(cases: int, rounds: int, kept: Callable[[Run], None]) -> tuple[
         concurrency=1,
     )
     memory()  # measuring leaves something behind the first time
-    await one_round(cases, process, kept)
+    await one_round(cases, process, kept, kind)
     before = memory()
     for _ in range(rounds):
-        await one_round(cases, process, kept)
+        await one_round(cases, process, kept, kind)
     after = memory()
     return after[0] - before[0], after[1] - before[1]
 
 
-async def one_round(cases: int, process: Gateway, kept: Callable[[Run], None]) -> None:
+async def one_round(cases: int, process: Gateway, kept: Callable[[Run], None], kind: Kind) -> None:
     """Case after case, each checked."""
     for number in range(cases):
-        run = prepared(draw_case(MEMORY_SEED, number), process)
+        run = kind.prepare(MEMORY_SEED, number, process)
         await exchange(run)
-        check(run)
+        kind.check(run)
         kept(run)
 
 
-def grown(cases: int, rounds: int, kept: Callable[[Run], None] = lambda run: None) -> tuple[int, int]:  # fmt: skip
+def grown(
+    cases: int,
+    rounds: int,
+    kept: Callable[[Run], None] = lambda run: None,
+    kind: Kind = CHATS,
+) -> tuple[int, int]:
     """`growth`, traced."""
     tracemalloc.start()
     try:
         clock = trio.testing.MockClock(autojump_threshold=0)
-        return trio.run(growth, cases, rounds, kept, clock=clock)
+        return trio.run(growth, cases, rounds, kept, kind, clock=clock)
     finally:
         tracemalloc.stop()
 

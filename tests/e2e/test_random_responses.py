@@ -15,6 +15,7 @@ import pytest
 import trio
 import trio.testing
 
+from actors.context import Gateway
 from gate.observe import OutcomeKind, What
 from tests.e2e.random_responses import FAULTS_HERE, RESPONSES, responses_case
 from tests.e2e.random_runs import (
@@ -28,6 +29,7 @@ from tests.e2e.random_runs import (
     prepared,
 )
 from tests.e2e.random_scripts import NEVER_TOLD
+from tests.e2e.test_random_faults import GROWTH_BYTES_MAX, OWN_GROWTH_BYTES_MAX, Kind, grown
 from tests.e2e.test_random_tunnels import MIXES, check_relayed, relaying
 from tests.stepping import seed_scheduler
 
@@ -136,6 +138,20 @@ def test_whatever_happens_the_bytes_are_one_providers(seed: int, mix: str) -> No
             kinds[run.outcome.kind.value, run.outcome.mode] += 1
     assert kinds["success", "passthrough"] > 2
     assert kinds["error", "passthrough"] > 2
+
+
+def test_memory_does_not_grow_with_the_exchanges() -> None:
+    """One process for all of them, on either path."""
+
+    def prepare(seed: int, number: int, process: Gateway) -> Run:
+        run = prepared(responses_case(seed, number), process, RESPONSES)
+        if number % 2:
+            relaying(run, "all")
+        return run
+
+    own, everything = grown(50, 1, kind=Kind(prepare, check_relayed_run))
+    assert own <= OWN_GROWTH_BYTES_MAX
+    assert everything <= GROWTH_BYTES_MAX
 
 
 # --- each check can fail -------------------------------------------------------------------------
