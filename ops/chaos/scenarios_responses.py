@@ -32,6 +32,10 @@ WINDOW: Final = route(hold=HoldConfig(mode="window", tail_chars=6))
 
 def scenarios() -> dict[str, Scenario]:
     """By name."""
+    return {**_ours(), **_tunnels()}
+
+
+def _ours() -> Mapping[str, Scenario]:
     return {
         "responses": Scenario(
             about="a response in three reads",
@@ -81,6 +85,20 @@ def scenarios() -> dict[str, Scenario]:
             filters=("empty", "tool_calls"),
             hidden=('\\"x\\"',),
         ),
+        "responses-judged": Scenario(
+            about="a filter that awaits denies the first response",
+            endpoint=RESPONSES,
+            targets=[[spoken("He", "xx", every_ms=100)], [spoken("He", "llo")]],
+            said="Hello",
+            asking=STREAM,
+            services={"hook": Service(0.15, denied="xx")},
+            hidden=("xx",),
+        ),
+    }
+
+
+def _tunnels() -> Mapping[str, Scenario]:
+    return {
         "responses-tunnel": Scenario(
             about="through a tunnel: a response that failed, then another target",
             endpoint=RESPONSES,
@@ -98,14 +116,5 @@ def scenarios() -> dict[str, Scenario]:
             gets="Hello",
             code="stream_cut",
             asking=STREAM,
-        ),
-        "responses-judged": Scenario(
-            about="a filter that awaits denies the first response",
-            endpoint=RESPONSES,
-            targets=[[spoken("He", "xx", every_ms=100)], [spoken("He", "llo")]],
-            said="Hello",
-            asking=STREAM,
-            services={"hook": Service(0.15, denied="xx")},
-            hidden=("xx",),
         ),
     }
