@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gate.config import HoldConfig
+from ops.chaos import wire as chat
 from ops.chaos.reading import RESPONSES
 from ops.chaos.scenario import Asking, Scenario, Service, route
-from ops.chaos.wire import refuses
+from ops.chaos.wire import DONE, ROLE, refuses, stream
 from ops.chaos.wire_responses import asked_for, called, failed, spoken, whole
 from ops.provider_script import Ending
 
@@ -32,7 +33,7 @@ WINDOW: Final = route(hold=HoldConfig(mode="window", tail_chars=6))
 
 def scenarios() -> dict[str, Scenario]:
     """By name."""
-    return {**_ours(), **_tunnels()}
+    return {**_ours(), **_tunnels(), **_translated()}
 
 
 def _ours() -> Mapping[str, Scenario]:
@@ -116,5 +117,49 @@ def _tunnels() -> Mapping[str, Scenario]:
             gets="Hello",
             code="stream_cut",
             asking=STREAM,
+        ),
+    }
+
+
+def _translated() -> Mapping[str, Scenario]:
+    over_chat = route(responses_over_chat=True)
+    return {
+        "responses-over-chat": Scenario(
+            about="a response made of a chat answer; the first one is cut",
+            endpoint=RESPONSES,
+            chat_only=(0,),
+            targets=[[stream(ROLE, Ending.CUT), chat.spoken("He", "llo", every_ms=100)]],
+            said="Hello",
+            asking=STREAM,
+            route=over_chat,
+        ),
+        "responses-over-both": Scenario(
+            about="a target that has chat alone refuses, one that has responses answers; not streamed",
+            endpoint=RESPONSES,
+            chat_only=(0,),
+            targets=[[refuses(503)], [whole("Hello")]],
+            said="Hello",
+            asking=OBJECT,
+            route=over_chat,
+        ),
+        "responses-over-chat-called": Scenario(
+            about="a call in chat that does not fit, then one that does",
+            endpoint=RESPONSES,
+            chat_only=(0,),
+            targets=[
+                [
+                    stream(
+                        ROLE, *chat.calls("note", '{"age": "x"}'), chat.finish("tool_calls"), DONE
+                    ),
+                    stream(
+                        ROLE, *chat.calls("note", '{"age": 7}'), chat.finish("tool_calls"), DONE
+                    ),
+                ]
+            ],
+            calls=(("note", '{"age": 7}'),),
+            asking=Asking((asked_for(tools=[TOOL]),)),
+            filters=("empty", "tool_calls"),
+            hidden=('\\"x\\"',),
+            route=over_chat,
         ),
     }
