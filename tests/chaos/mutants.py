@@ -234,6 +234,7 @@ MUTANTS: Final = (
         "                    with suppress(trio.BrokenResourceError), trio.CancelScope(shield=True):\n",
         "drained",
         "stuck-caller",
+        masked="a sink that is cancelled closes its end, which ends the wait as well",
     ),
     _mutant(
         "cut-off-attempt-is-not-told",
