@@ -14,7 +14,7 @@ terminal is sent here if the coordinator did not: at the drain's end, or when an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -154,7 +154,9 @@ class _Supervisor:
                     except* Exception as group:  # noqa: BLE001 - an actor died: the exchange still ends in an explicit terminal
                         self.crashed(group)
                 if not self._terminal_sent:
-                    await releases.send(terminal or self._early_end())
+                    # The sink may have had one from an actor that died before it could say so.
+                    with suppress(trio.BrokenResourceError):
+                        await releases.send(terminal or self._early_end())
                 self._written = await written.receive()
             outer.cancel_scope.cancel()
 

@@ -24,6 +24,8 @@ from transport.configfile import Loaded, Secrets
 __all__ = ["configured"]
 
 ROUTE: Final = "struck"
+CHAT_ALONE: Final = ("tools", "json_schema")
+ALL: Final = (*CHAT_ALONE, "responses")
 _NO_SECRETS: Final = Secrets({}, {}, {}, "")
 
 
@@ -46,7 +48,7 @@ def configured(
                 base_url=url,
                 prefill=scenario.prefill,
                 path=scenario.paths[at] if scenario.paths else "normalized",
-                capabilities=("tools", "json_schema", "responses"),
+                capabilities=CHAT_ALONE if at in scenario.chat_only else ALL,
                 concurrency_max=scenario.concurrency,
                 breaker=BreakerConfig(failures=1000),
             )

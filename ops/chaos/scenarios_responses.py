@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gate.config import HoldConfig
+from ops.chaos import wire as chat
 from ops.chaos.reading import RESPONSES
 from ops.chaos.scenario import Asking, Scenario, Service, route
-from ops.chaos.wire import refuses
+from ops.chaos.wire import DONE, ROLE, refuses, stream
 from ops.chaos.wire_responses import asked_for, called, failed, spoken, whole
 from ops.provider_script import Ending
 
@@ -32,6 +33,10 @@ WINDOW: Final = route(hold=HoldConfig(mode="window", tail_chars=6))
 
 def scenarios() -> dict[str, Scenario]:
     """By name."""
+    return {**_ours(), **_tunnels(), **_translated()}
+
+
+def _ours() -> Mapping[str, Scenario]:
     return {
         "responses": Scenario(
             about="a response in three reads",
@@ -81,6 +86,20 @@ def scenarios() -> dict[str, Scenario]:
             filters=("empty", "tool_calls"),
             hidden=('\\"x\\"',),
         ),
+        "responses-judged": Scenario(
+            about="a filter that awaits denies the first response",
+            endpoint=RESPONSES,
+            targets=[[spoken("He", "xx", every_ms=100)], [spoken("He", "llo")]],
+            said="Hello",
+            asking=STREAM,
+            services={"hook": Service(0.15, denied="xx")},
+            hidden=("xx",),
+        ),
+    }
+
+
+def _tunnels() -> Mapping[str, Scenario]:
+    return {
         "responses-tunnel": Scenario(
             about="through a tunnel: a response that failed, then another target",
             endpoint=RESPONSES,
@@ -99,13 +118,48 @@ def scenarios() -> dict[str, Scenario]:
             code="stream_cut",
             asking=STREAM,
         ),
-        "responses-judged": Scenario(
-            about="a filter that awaits denies the first response",
+    }
+
+
+def _translated() -> Mapping[str, Scenario]:
+    over_chat = route(responses_over_chat=True)
+    return {
+        "responses-over-chat": Scenario(
+            about="a response made of a chat answer; the first one is cut",
             endpoint=RESPONSES,
-            targets=[[spoken("He", "xx", every_ms=100)], [spoken("He", "llo")]],
+            chat_only=(0,),
+            targets=[[stream(ROLE, Ending.CUT), chat.spoken("He", "llo", every_ms=100)]],
             said="Hello",
             asking=STREAM,
-            services={"hook": Service(0.15, denied="xx")},
-            hidden=("xx",),
+            route=over_chat,
+        ),
+        "responses-over-both": Scenario(
+            about="a target that has chat alone refuses, one that has responses answers; not streamed",
+            endpoint=RESPONSES,
+            chat_only=(0,),
+            targets=[[refuses(503)], [whole("Hello")]],
+            said="Hello",
+            asking=OBJECT,
+            route=over_chat,
+        ),
+        "responses-over-chat-called": Scenario(
+            about="a call in chat that does not fit, then one that does",
+            endpoint=RESPONSES,
+            chat_only=(0,),
+            targets=[
+                [
+                    stream(
+                        ROLE, *chat.calls("note", '{"age": "x"}'), chat.finish("tool_calls"), DONE
+                    ),
+                    stream(
+                        ROLE, *chat.calls("note", '{"age": 7}'), chat.finish("tool_calls"), DONE
+                    ),
+                ]
+            ],
+            calls=(("note", '{"age": 7}'),),
+            asking=Asking((asked_for(tools=[TOOL]),)),
+            filters=("empty", "tool_calls"),
+            hidden=('\\"x\\"',),
+            route=over_chat,
         ),
     }

@@ -26,6 +26,8 @@ __all__ = ["SUBJECT", "Stage", "door", "staged"]
 SUBJECT: Final = "ex-1"
 NOON: Final = 1_700_000_000  # Unix seconds
 WRITE_SECONDS: Final = 60.0
+CHAT_ALONE: Final = frozenset({"tools", "json_schema"})
+ALL: Final = CHAT_ALONE | {"responses"}
 
 
 @dataclass
@@ -121,7 +123,7 @@ def _gateway(
             provider,
             f"model-{at}",
             at,
-            frozenset({"tools", "json_schema", "responses"}),
+            CHAT_ALONE if at in scenario.chat_only else ALL,
             ProviderHealth(failures=1000, open_seconds=30.0),
             scenario.prefill,
             scenario.paths[at] if scenario.paths else "normalized",

@@ -221,12 +221,20 @@ MUTANTS: Final = (
         "healthy",
     ),
     _mutant(
+        "terminal-of-one-who-died-is-unknown",
+        EXCHANGE,
+        "                    with suppress(trio.BrokenResourceError):\n",
+        "                    if True:\n",
+        "healthy",
+    ),
+    _mutant(
         "terminal-shielded",
         EXCHANGE,
-        "                    await releases.send(terminal or self._early_end())\n",
-        "                    with trio.CancelScope(shield=True):\n                        await releases.send(terminal or self._early_end())\n",
+        "                    with suppress(trio.BrokenResourceError):\n",
+        "                    with suppress(trio.BrokenResourceError), trio.CancelScope(shield=True):\n",
         "drained",
         "stuck-caller",
+        masked="a sink that is cancelled closes its end, which ends the wait as well",
     ),
     _mutant(
         "cut-off-attempt-is-not-told",
@@ -376,15 +384,15 @@ MUTANTS: Final = (
     _mutant(
         "lease-released-twice",
         ATTEMPT,
-        "                return await self._answer(target, response, held)\n",
-        "                lease.release()\n                return await self._answer(target, response, held)\n",
+        "                    how = await self._answer(target, response, held)\n",
+        "                    lease.release()\n                    how = await self._answer(target, response, held)\n",
         "healthy",
     ),
     _mutant(
         "lease-not-in-a-block",
         ATTEMPT,
-        "            with order.scope, take(order.request_ref) as lease:\n                how",
-        "            with order.scope:\n                lease = take(order.request_ref)\n                how",
+        "held.enter_context(take(ref))",
+        "take(ref)",
         "continued",
     ),
     _mutant(
@@ -404,8 +412,8 @@ MUTANTS: Final = (
     _mutant(
         "end-inside-the-scope",
         ATTEMPT,
-        "                how = await runner.attempt(lease)\n            await evidence.send(End(order.n, how, runner.target))\n",
-        "                how = await runner.attempt(lease)\n                await evidence.send(End(order.n, how, runner.target))\n",
+        "                how = await runner.attempt(leases)\n            await evidence.send(End(order.n, how, runner.target))\n",
+        "                how = await runner.attempt(leases)\n                await evidence.send(End(order.n, how, runner.target))\n",
         "denied",
     ),
     _mutant(
