@@ -196,7 +196,8 @@ class LargeScan:
             start = self._at
             yield from self._value(byte, outer=1)
             spans.append((start, self._at))
-            yield
+            if len(spans) % _MANY == 0:
+                yield
 
     def members(self) -> Steps[list[Member]]:
         """An object from behind its opening bracket to behind its closing one."""

@@ -213,13 +213,13 @@ class _Translation:
         tools = self._given("tools")
         has_tools = "tools" in self._request.needs
         if has_tools and tools is not None:
-            self._output.member("tools", *(yield from read_tools(source, tools)))
+            yield from self._output.large("tools", (yield from read_tools(source, tools)))
             self._renamed("parallel_tool_calls", "parallel_tool_calls")
         if choice is None:
             return
         pieces = yield from read_choice(source, choice)
         if has_tools or not source.is_text(choice) or self._forces(choice):
-            self._output.member("tool_choice", *pieces)
+            yield from self._output.large("tool_choice", pieces)
 
     def _forces(self, choice: Span) -> bool:
         return self._source.word(choice, "tool_choice") == "required"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from gate.json_parts import Parts, Span
-from gate.over_chat_pieces import Piece, listed, refused
+from gate.over_chat_pieces import Listed, Piece, refused
 from gate.steps import Steps
 
 __all__ = ["Content", "read_content"]
@@ -22,42 +22,42 @@ _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 
 
 class Content(NamedTuple):
-    """`texts`: each of its texts, without quotes, where it is nothing but text; None: it is not. `parts`: the same, and everything else, as parts."""
+    """`texts`: each of its texts, without quotes, where it is nothing but text; None: it is not. `parts`: the same, and everything else, as an array of parts."""
 
     texts: tuple[Span, ...] | None
-    parts: tuple[list[Piece], ...]
+    parts: list[Piece]
 
     @property
     def pieces(self) -> list[Piece]:
         """The value of `content`."""
         if self.texts is not None and len(self.texts) <= 1:
             return [b'"', *self.texts, b'"']
-        return listed(list(self.parts))
+        return self.parts
 
 
 def read_content(source: Parts, span: Span, param: str) -> Steps[Content]:
     """The content that stands at `span`, a string or a list of parts. Raises `RequestRefused`."""
     if source.is_text(span):
-        return Content(((span[0] + 1, span[1] - 1),), ())
+        return Content(((span[0] + 1, span[1] - 1),), [])
     texts: list[Span] | None = []
-    parts: list[list[Piece]] = []
+    parts = Listed()
     for number, each in enumerate((yield from source.elements(span, param))):
         place = f"{param}[{number}]"
         members = yield from source.members(each, place)
         kind = source.word(members.get("type"), f"{place}.type")
         if kind in _TEXTS:
             text = source.string(members.get("text"), f"{place}.text")
-            parts.append([b'{"type":"text","text":', text, b"}"])
+            parts.add(b'{"type":"text","text":', text, b"}")
             if texts is not None:
                 texts.append((text[0] + 1, text[1] - 1))
         elif kind in _PARTS:
             texts = None
-            parts.append(_PARTS[kind](source, members, place))
+            parts.add(*_PARTS[kind](source, members, place))
         else:
             raise refused(f"{place}.type")
         if source.due():
             yield
-    return Content(None if texts is None else tuple(texts), tuple(parts))
+    return Content(None if texts is None else tuple(texts), parts.closed())
 
 
 def _refusal(source: Parts, members: Mapping[str, Span], place: str) -> list[Piece]:

@@ -12,13 +12,13 @@ Anything else has no place in chat, and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gate.errors import RequestRefused
 from gate.json_parts import Parts, Span
 from gate.over_chat_content import Content, read_content
-from gate.over_chat_pieces import Output, Piece, listed, refused
+from gate.over_chat_pieces import Listed, Output, Piece, refused
 from gate.steps import Steps
 
 __all__ = ["Messages"]
@@ -42,7 +42,7 @@ class Messages:
         self._count = 0
         self._leading: list[Span] | None = []  # texts of the system's at the beginning
         self._said: list[Piece] | None = None  # content of an assistant's message that is open
-        self._calls: list[list[Piece]] = []  # of that message, or of one without content
+        self._calls = Listed()  # of that message, or of one without content
         self._steps: Mapping[str, Callable[[Mapping[str, Span], str], Steps[None]]] = {
             "message": self._message,
             "reasoning": self._reasoning,
@@ -56,14 +56,14 @@ class Messages:
         self._output.put(b"[")
         if instructions is not None and source.given(instructions):
             start, end = source.string(instructions, "instructions")
-            self._system(Content(((start + 1, end - 1),), ()))
+            yield from self._system(Content(((start + 1, end - 1),), []))
         if given is None or not source.given(given):
             raise RequestRefused(400, "missing_required_parameter", param="input")
         if source.is_text(given):
-            self._put(b'{"role":"user","content":', given, b"}")
+            yield from self._put(b'{"role":"user","content":', given, b"}")
         else:
             yield from self._items(given)
-        self._flush()
+        yield from self._flush()
         self._output.put(b"]")
 
     def _items(self, given: Span) -> Steps[None]:
@@ -90,18 +90,18 @@ class Messages:
             raise RequestRefused(400, "missing_required_parameter", param=f"{place}.content")
         content = yield from read_content(source, given, f"{place}.content")
         if role in _SYSTEM:
-            self._system(content)
+            yield from self._system(content)
         elif role == "assistant":
-            self._flush()
+            yield from self._flush()
             self._said = content.pieces
         else:
-            self._put(b'{"role":"user","content":', *content.pieces, b"}")
+            yield from self._put(b'{"role":"user","content":', *content.pieces, b"}")
 
-    def _system(self, content: Content) -> None:
+    def _system(self, content: Content) -> Steps[None]:
         if self._leading is not None and content.texts is not None:
             self._leading += content.texts
         else:
-            self._put(b'{"role":"system","content":', *content.pieces, b"}")
+            yield from self._put(b'{"role":"system","content":', *content.pieces, b"}")
 
     def _reasoning(self, members: Mapping[str, Span], place: str) -> Steps[None]:
         yield from ()
@@ -114,8 +114,8 @@ class Messages:
             source.string(members.get(each), f"{place}.{each}")
             for each in ("call_id", "name", field)
         ]
-        self._calls.append(
-            [b'{"id":', told[0], b",", name_follows, told[1], field_follows, told[2], b"}}"]
+        self._calls.add(
+            b'{"id":', told[0], b",", name_follows, told[1], field_follows, told[2], b"}}"
         )
         yield from ()
 
@@ -126,31 +126,33 @@ class Messages:
         if given is None or not source.given(given):
             raise RequestRefused(400, "missing_required_parameter", param=f"{place}.output")
         content = yield from read_content(source, given, f"{place}.output")
-        self._put(b'{"role":"tool","tool_call_id":', call_id, b',"content":', *content.pieces, b"}")
+        yield from self._put(
+            b'{"role":"tool","tool_call_id":', call_id, b',"content":', *content.pieces, b"}"
+        )
 
-    def _put(self, *pieces: Piece) -> None:
+    def _put(self, *pieces: Piece) -> Steps[None]:
         """One more message."""
-        self._flush()
-        self._write(*pieces)
+        yield from self._flush()
+        yield from self._write(pieces)
 
-    def _flush(self) -> None:
+    def _flush(self) -> Steps[None]:
         """What stood open is over."""
         if self._leading:
-            texts: list[Piece] = [b'"']
-            for number, text in enumerate(self._leading):
-                texts += [b"\\n\\n", text] if number else [text]
-            self._write(b'{"role":"system","content":', *texts, b'"}')
+            texts: list[Piece] = []
+            for text in self._leading:
+                texts += [b"\\n\\n", text] if texts else [text]
+            yield from self._write([b'{"role":"system","content":"', *texts, b'"}'])
         self._leading = None
         if self._said is None and not self._calls:
             return
-        said, calls, self._said, self._calls = self._said, self._calls, None, []
+        said, calls, self._said, self._calls = self._said, self._calls, None, Listed()
         pieces: list[Piece] = [b'{"role":"assistant","content":', *(said or [b"null"])]
         if calls:
-            pieces += [b',"tool_calls":', *listed(calls)]
-        self._write(*pieces, b"}")
+            pieces += [b',"tool_calls":', *calls.closed()]
+        yield from self._write([*pieces, b"}"])
 
-    def _write(self, *pieces: Piece) -> None:
+    def _write(self, pieces: Sequence[Piece]) -> Steps[None]:
         if self._count:
             self._output.put(b",")
         self._count += 1
-        self._output.put(*pieces)
+        yield from self._output.write(pieces)

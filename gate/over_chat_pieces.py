@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from gate.errors import RequestRefused
 from gate.json_parts import Span
 from gate.splice import Body, Member
+from gate.steps import Steps
 
-__all__ = ["Output", "Piece", "listed", "refused"]
-
-from gate.errors import RequestRefused
+__all__ = ["Listed", "Output", "Piece", "refused"]
 
 Piece: TypeAlias = bytes | Span
 """Bytes of ours, or a span of the caller's body."""
 
 COPIED_BYTES_MAX: Final = 4_096  # what is longer stays where it is
+WRITTEN_MAX: Final = 1_024  # pieces in one go
 JOINED_BYTES: Final = 65_536  # of small pieces, which become one
 
 
@@ -24,14 +25,25 @@ def refused(param: str) -> RequestRefused:
     return RequestRefused(400, "unsupported_over_chat", param=param)
 
 
-def listed(items: list[list[Piece]]) -> list[Piece]:
-    """A JSON array of these."""
-    pieces: list[Piece] = [b"["]
-    for number, item in enumerate(items):
-        if number:
-            pieces.append(b",")
-        pieces += item
-    return [*pieces, b"]"]
+class Listed:
+    """A JSON array in the making."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = [b"["]
+
+    def add(self, *item: Piece) -> None:
+        """One more element."""
+        if len(self._pieces) > 1:
+            self._pieces.append(b",")
+        self._pieces += item
+
+    def closed(self) -> list[Piece]:
+        """All of it; nothing is added any more."""
+        self._pieces.append(b"]")
+        return self._pieces
+
+    def __bool__(self) -> bool:
+        return len(self._pieces) > 1
 
 
 class Output:
@@ -61,6 +73,13 @@ class Output:
                 self._small += self._body[piece[0] : piece[1]]
                 self._grown(length)
 
+    def write(self, pieces: Sequence[Piece]) -> Steps[None]:
+        """The same, of which there may be many."""
+        for at in range(0, len(pieces), WRITTEN_MAX):
+            self.put(*pieces[at : at + WRITTEN_MAX])
+            if at:
+                yield
+
     def begin(self, name: str) -> None:
         """A member of the object begins; its name is a plain word."""
         self.put(b"," if self.members else b"{")
@@ -86,6 +105,12 @@ class Output:
         """A whole member."""
         self.begin(name)
         self.put(*pieces)
+        self.end()
+
+    def large(self, name: str, pieces: Sequence[Piece]) -> Steps[None]:
+        """One of many pieces."""
+        self.begin(name)
+        yield from self.write(pieces)
         self.end()
 
     def close(self) -> None:

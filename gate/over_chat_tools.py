@@ -12,7 +12,7 @@ import msgspec
 
 from gate.json_parts import Parts, Span
 from gate.loose_json import paired
-from gate.over_chat_pieces import Piece, listed, refused
+from gate.over_chat_pieces import Listed, Piece, refused
 from gate.steps import Steps
 
 __all__ = ["read_choice", "read_format", "read_tools"]
@@ -40,7 +40,7 @@ def _key(name: str) -> bytes:
 
 def read_tools(source: Parts, span: Span) -> Steps[list[Piece]]:
     """The value of `tools`. Raises `RequestRefused`."""
-    tools: list[list[Piece]] = []
+    tools = Listed()
     for number, each in enumerate((yield from source.elements(span, "tools"))):
         place = f"tools[{number}]"
         members = dict((yield from source.members(each, place)))
@@ -51,12 +51,12 @@ def read_tools(source: Parts, span: Span) -> Steps[list[Piece]]:
             form = yield from _tool_format(source, members.pop("format"), f"{place}.format")
             rest = _rest(members)
             comma = b"," if len(rest) > 2 else b""
-            tools.append(_nested(b"custom", [*rest[:-1], comma, b'"format":', *form, b"}"]))
+            tools.add(*_nested(b"custom", [*rest[:-1], comma, b'"format":', *form, b"}"]))
         else:
-            tools.append(_nested(kind.encode(), _rest(members)))
+            tools.add(*_nested(kind.encode(), _rest(members)))
         if source.due():
             yield
-    return listed(tools)
+    return tools.closed()
 
 
 def _tool_format(source: Parts, span: Span, place: str) -> Steps[list[Piece]]:
@@ -78,7 +78,7 @@ def read_choice(source: Parts, span: Span) -> Steps[list[Piece]]:
     if kind != "allowed_tools":
         raise refused("tool_choice.type")
     given = members.get("tools")
-    allowed: list[list[Piece]] = []
+    allowed = Listed()
     for number, each in enumerate(
         (yield from source.elements(given, "tool_choice.tools")) if given is not None else ()
     ):
@@ -87,9 +87,9 @@ def read_choice(source: Parts, span: Span) -> Steps[list[Piece]]:
         of = source.word(tool.get("type"), f"{place}.type")
         if of not in _KINDS:
             raise refused(f"{place}.type")
-        allowed.append(_named(source, tool, of, place))
+        allowed.add(*_named(source, tool, of, place))
     mode = source.string(members.get("mode"), "tool_choice.mode")
-    return _nested(b"allowed_tools", [b'{"mode":', mode, b',"tools":', *listed(allowed), b"}"])
+    return _nested(b"allowed_tools", [b'{"mode":', mode, b',"tools":', *allowed.closed(), b"}"])
 
 
 def _named(source: Parts, members: Mapping[str, Span], kind: str, place: str) -> list[Piece]:

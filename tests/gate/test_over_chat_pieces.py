@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gate.over_chat_pieces import COPIED_BYTES_MAX, JOINED_BYTES, Output, listed
+from gate.over_chat_pieces import COPIED_BYTES_MAX, JOINED_BYTES, WRITTEN_MAX, Listed, Output
 from gate.splice import scan_members
 from tests.translating import written
 
@@ -39,12 +39,14 @@ def test_a_copied_member_may_come_first() -> None:
 
 def test_many_small_pieces_become_few() -> None:
     """What is kept costs about its bytes."""
-    output = Output(BODY)
-    output.begin("x")
-    output.put(*listed([[b"1234567"]] * (JOINED_BYTES // 4)))
-    output.end()
+    output, listed = Output(BODY), Listed()
+    assert not listed
+    for _ in range(JOINED_BYTES // 4):
+        listed.add(b"1234", b"567")
+    assert listed
+    assert sum(1 for _ in output.large("x", listed.closed())) == 3 * JOINED_BYTES // 4 // WRITTEN_MAX  # fmt: skip
     output.close()
     pieces = list(output.taken())
     assert len(pieces) == 3
     assert sum(map(len, pieces)) == output.kept == output.size
-    assert listed([]) == [b"[", b"]"]
+    assert Listed().closed() == [b"[", b"]"]
