@@ -7,7 +7,7 @@ recorded nothing is wrapped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import Final
@@ -216,33 +216,36 @@ class _Caller:
             tape.pinged(began)
         elif not is_comment(data):
             tape.wrote(began, data)
-        with self._watched(began):
+        try:
             await self._inner.write(data)
+        except BaseException:
+            self._written("stuck", began)
+            raise
+        self._written("blocked", began)
 
     async def end(self, data: bytes = b"") -> None:
         tape = self._tape
         began = tape.now()
         self._over = True  # a disconnect may now be the server's word for the end
         tape.wrote(began, data)
-        with self._watched(began):
+        try:
             await self._inner.end(data)
+        except BaseException:
+            self._written("stuck", began)
+            raise
+        self._written("blocked", began)
 
     def abort(self) -> None:
         self._over = True
         self._tape.add(CallerEvent(self._tape.now(), "aborted", self._tape.written))
         self._inner.abort()
 
-    @contextmanager
-    def _watched(self, began: int) -> Iterator[None]:
-        """Around a write that began then: one that waits for its caller is an input."""
-        tape, event = self._tape, "stuck"
-        try:
-            yield
-            event = "blocked"
-        finally:
-            now = tape.now()
-            if event == "stuck" or now - began >= BLOCKED_US:
-                tape.add(CallerEvent(now, event, tape.written, now - began))
+    def _written(self, event: str, began: int) -> None:
+        """After a write that began then: one that has waited for its caller is an input. A call, since this is done per chunk, and a context manager costs more than the record."""
+        tape = self._tape
+        now = tape.now()
+        if event == "stuck" or now - began >= BLOCKED_US:
+            tape.add(CallerEvent(now, event, tape.written, now - began))
 
 
 # ---- providers ----------------------------------------------------------------------------------

@@ -83,11 +83,16 @@ _KEYS: Final = frozenset(
     b"message messages model n name object output param parallel_tool_calls parameters prompt prompt_tokens "
     b"prompt_tokens_details reasoning reasoning_content refusal response_format role schema stop stream "
     b"stream_options strict system_fingerprint temperature text tool_call_id tool_calls tool_choice tools top_p "
-    b"total_tokens type usage".split()
+    b"total_tokens type usage "
+    # and of the Responses API
+    b"annotations background call_id completed_at content_index created_at format incomplete_details input_tokens input_tokens_details instructions item "
+    b"item_id max_output_tokens metadata obfuscation output_index output_tokens output_tokens_details part previous_response_id reason response "
+    b"sequence_number status store summary summary_index truncation".split()
 )
 _TOLD: Final = frozenset(b"code finish_reason model object role type".split())  # their strings
 _COUNTED: Final = frozenset(  # their numbers
-    b"completion_tokens created index max_completion_tokens max_tokens n prompt_tokens temperature top_p total_tokens".split()
+    b"completion_tokens content_index created created_at index input_tokens max_completion_tokens max_output_tokens max_tokens n output_index output_tokens "
+    b"prompt_tokens sequence_number summary_index temperature top_p total_tokens".split()
 )
 
 
@@ -136,13 +141,15 @@ def alias_of(body: bytes) -> str:
 
 
 def shape_of(body: bytes) -> dict[str, Any]:
-    """Counts and lengths of a chat request's members; empty for what is no JSON object, or too large to look at."""
+    """Counts and lengths of the members of a chat or Responses request, whose `input` stands for messages; empty for what is no JSON object, or too large to look at."""
     value = _parsed(body)
     if not value:
         return {}
-    messages = [each for each in _list(value.get("messages")) if isinstance(each, dict)]
+    given = value.get("messages", value.get("input"))
+    asked = [{"role": "user", "content": given}] if isinstance(given, str) else _list(given)
+    messages = [each for each in asked if isinstance(each, dict)]
     lengths = [len(content) if isinstance(content := each.get("content"), str) else -1 for each in messages]  # fmt: skip
-    ceiling = value.get("max_completion_tokens", value.get("max_tokens"))
+    ceiling = next((value[name] for name in _CEILINGS if name in value), None)
     return {
         "model": alias_of(body),
         "stream": value.get("stream") is True,
@@ -154,6 +161,7 @@ def shape_of(body: bytes) -> dict[str, Any]:
     }
 
 
+_CEILINGS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
 

@@ -6,7 +6,7 @@ Everything that comes from a trace is escaped; the page runs no script and loads
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ops.replay_result import Class, Figures, Result
@@ -22,6 +22,7 @@ LANE: Final = 26
 AREA: Final = 64
 ROW: Final = 15  # a mark with its text
 MARKS_NAMED_MAX: Final = 8
+CODE_WIDTH: Final = 170  # how an attempt ended, beside its lane or on it
 _ORDER: Final = {kind: rank for rank, kind in enumerate((Class.DIFFERENT, Class.STOPPED, Class.PASSED, Class.BYTES, Class.DIVERGED, Class.LATER, Class.EARLIER, Class.TIMING, Class.SAME, Class.COUNTED))}  # fmt: skip
 _COLOURS: Final = {
     "violation": "#c62828",
@@ -39,9 +40,10 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:co
 td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #e3e6ea}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 details{border:1px solid #d8dce1;border-radius:6px;margin:.5rem 0;padding:.4rem .8rem}summary{cursor:pointer}
 .k{display:inline-block;padding:0 .5rem;border-radius:4px;background:#eceff3;margin-left:.5rem}
+.s{color:#5a6470;margin-left:.8rem}.top{display:flex;flex-wrap:wrap;gap:0 3rem;align-items:flex-start}
 .bad{background:#fde4e4;color:#8e1b1b}.warn{background:#fff2d6;color:#6d4600}
 ul{margin:.3rem 0 .3rem 1.2rem;padding:0}code{font:12px ui-monospace,monospace}.side{margin:.6rem 0 .1rem;font-weight:600}
-svg{display:block;max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#444}
+svg{display:block;max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#444;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.7}
 .key span{display:inline-block;margin-right:1.2rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;vertical-align:-1px;border-radius:2px}
 """
 
@@ -49,13 +51,17 @@ svg{display:block;max-width:100%;height:auto}svg text{font:11px system-ui,sans-s
 def page(results: Sequence[Result], *, mode: str, seconds: float) -> str:
     """The whole document."""
     sums = totals(results)
-    drawn = sorted(results, key=lambda each: _ORDER[each.kind])[:TIMELINES_MAX]
+    drawn = sorted(results, key=_interest)[:TIMELINES_MAX]
     more = len(results) - len(drawn)
     parts = [
         f"<h1>tidegate replay: {_e(mode)}</h1>",
         f"<p>{sums.traces} traces in {seconds:.1f} s.</p>",
-        _classes(sums),
+        '<div class="top">',
+        _counts("class", sums.classes),
+        _counts("ended with", sums.ends),
+        _counts("verdict", sums.verdicts),
         _sides(sums, mode),
+        "</div>",
         _KEY,
         *(_trace(each, opened=index < 3) for index, each in enumerate(drawn)),
         f"<p>{more} more traces are not drawn.</p>" if more > 0 else "",
@@ -70,19 +76,27 @@ def page(results: Sequence[Result], *, mode: str, seconds: float) -> str:
 
 _KEY: Final = (
     '<h2>Traces</h2><p class="key"><span><i style="background:#90caf9"></i>attempt, with its reads</span>'
-    '<span><i style="background:#ffe0b2"></i>read so far</span><span><i style="background:#a5d6a7"></i>released so far</span><span><i style="background:#2e7d32"></i>a release</span>'
+    '<span><i style="background:#ef9a9a"></i>one that failed</span><span><i style="background:#ffe0b2"></i>evidence held</span><span><i style="background:#a5d6a7"></i>released so far</span><span><i style="background:#2e7d32"></i>a release</span>'
     '<span><i style="background:#c62828"></i>verdict</span><span><i style="background:#6a1b9a"></i>plan</span>'
     '<span><i style="background:#ef6c00"></i>caller</span></p>'
-    "<p>Between what was read and what was released lies the evidence that was held, or that was thrown away with its attempt.</p>"
+    "<p>Each lane is an attempt, with how it ended. Below stands what was released, in bytes, and on top of it what was read and held; it falls where it was thrown away with its attempt. "
+    "Hover over a lane or a mark for its details.</p>"
 )
 
 
-def _classes(sums: Totals) -> str:
+def _interest(result: Result) -> tuple[int, int, int]:
+    """Differences first, then what needed more than one attempt or was condemned."""
+    before = result.before
+    return _ORDER[result.kind], -len(before.verdicts), -before.attempts
+
+
+def _counts(what: str, counts: Mapping[str, int]) -> str:
+    """A table of how many traces there are of each; nothing where there are none."""
     rows = "".join(
-        f'<tr><td>{_e(name)}</td><td class="n">{count}</td></tr>'
-        for name, count in sums.classes.items()
+        f'<tr><td>{_e(name)}</td><td class="n">{count}</td></tr>' for name, count in counts.items()
     )
-    return f'<table><tr><th>class</th><th class="n">traces</th></tr>{rows}</table>'
+    head = f'<tr><th>{what}</th><th class="n">traces</th></tr>'
+    return f"<table>{head}{rows}</table>" if rows else ""
 
 
 def _sides(sums: Totals, mode: str) -> str:
@@ -114,8 +128,18 @@ def _trace(result: Result, *, opened: bool) -> str:
     )
     return (
         f"<details{' open' if opened else ''}><summary><code>{_e(result.source)}</code> {_e(result.trace_id)}"
-        f'<span class="k {mark}">{_e(result.kind.value)}</span></summary><ul>{lines}</ul>{drawings}</details>'
+        f'<span class="k {mark}">{_e(result.kind.value)}</span><span class="s">{_e(_short(result.before))}</span></summary>'
+        f"<ul>{lines}</ul>{drawings}</details>"
     )
+
+
+def _short(of: Figures) -> str:
+    """How it went, in a few words."""
+    ended = f"{of.kind} {of.code}".strip() or "no end"
+    attempts = f"{of.attempts} attempt{'' if of.attempts == 1 else 's'}"
+    verdicts = ", ".join(dict.fromkeys(of.verdicts))
+    said = [f"{ended} ({of.status})", attempts, verdicts, f"{of.ended:.3g} s"]
+    return " \u00b7 ".join(filter(None, said))
 
 
 def _words(of: Figures) -> str:
@@ -161,7 +185,9 @@ def _lane(lane: Lane, index: int, top: int, scale: float) -> str:
         for at, _ in lane.reads
     )
     label = f"{lane.n} {lane.provider}"
-    beside = end + 6 if end < WIDTH - 170 else x + 4
+    room = WIDTH - end > CODE_WIDTH
+    beside = end + 6 if room else min(x + 4, WIDTH - CODE_WIDTH)
+    ticks = ticks if room or end - x > CODE_WIDTH else ""
     return (
         f'<text x="4" y="{y + 13}">{_e(label[:18])}</text><g><title>{_e(title)}</title>'
         f'<rect x="{x:.1f}" y="{y}" width="{max(2.0, end - x):.1f}" height="18" rx="3" fill="{colour}"/>{ticks}</g>'
@@ -216,8 +242,8 @@ def _mark(mark: Mark, row: int | None, floor: int, scale: float) -> str:
 def _axis(y: int, scale: float) -> Iterator[str]:
     yield f'<line x1="{LEFT}" x2="{WIDTH - 16}" y1="{y}" y2="{y}" stroke="#888"/>'
     for part in range(5):
-        at = scale * part / 4
-        yield f'<text x="{_x(at, scale):.1f}" y="{y + 14}" text-anchor="middle">{at:.3g} s</text>'
+        at, anchor = scale * part / 4, "end" if part == 4 else "middle"
+        yield f'<text x="{_x(at, scale):.1f}" y="{y + 14}" text-anchor="{anchor}">{at:.3g} s</text>'
 
 
 def _e(text: str) -> str:

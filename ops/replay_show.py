@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from rich import box
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from ops.replay_result import Class, Figures, Result
 __all__ = ["ROWS", "Totals", "as_json", "failed", "table", "totals"]
 
 LINES_MAX: Final = 6  # of one trace
+ROWS_MAX: Final = 12  # of a table of codes
 TRACES_MAX: Final = 20  # that are told of one by one
 ROWS: Final = (
     ("answers in full", "successes", "d"),
@@ -48,7 +50,7 @@ class Side(msgspec.Struct, frozen=True):
 class Totals(msgspec.Struct, frozen=True):
     """All traces. `after`: over the same traces, where they could be replayed to their end.
 
-    `stopped_successes`: answers that were given in full and would not be now: each is a false positive, or a fault that nobody had seen.
+    `ends`: recorded terminals, with their codes; `verdicts`: traces in which there was one. `stopped_successes`: answers that were given in full and would not be now: each is a false positive, or a fault that nobody had seen.
     """
 
     traces: int
@@ -57,6 +59,8 @@ class Totals(msgspec.Struct, frozen=True):
     after: Side | None
     stopped_successes: int
     diverged_share: float
+    ends: dict[str, int] = {}
+    verdicts: dict[str, int] = {}
 
 
 def failed(results: Sequence[Result]) -> bool:
@@ -79,7 +83,15 @@ def totals(results: Sequence[Result]) -> Totals:
         after=_side([each.after for each in compared if each.after is not None]) if compared else None,
         stopped_successes=sum(each.kind is Class.STOPPED for each in results),
         diverged_share=diverged / len(whole) if whole else 0.0,
+        ends=_counted(f"{each.before.kind} {each.before.code}".strip() for each in results),
+        verdicts=_counted(code for each in results for code in set(each.before.verdicts)),
     )  # fmt: skip
+
+
+def _counted(found: Iterable[str]) -> dict[str, int]:
+    """How many there are of each, the most frequent first, then by name."""
+    counts = Counter(found)
+    return {name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], name))}
 
 
 def _side(found: Sequence[Figures]) -> Side:
@@ -108,18 +120,27 @@ def as_json(results: Sequence[Result], *, mode: str, seconds: float) -> bytes:
 def table(results: Sequence[Result], *, mode: str, seconds: float) -> RenderableType:
     """Classes, totals of both sides, and the traces that somebody has to look at."""
     sums = totals(results)
-    classes = Table(title=f"{mode}: {sums.traces} traces in {seconds:.1f} s", title_justify="left", box=box.SIMPLE)  # fmt: skip
-    classes.add_column("class")
-    classes.add_column("traces", justify="right")
-    for name, count in sums.classes.items():
-        style = "red" if name in {Class.DIFFERENT.value, Class.STOPPED.value} else ""
-        classes.add_row(Text(name, style=style), str(count))
-    parts: list[RenderableType] = [classes, _sides(sums, mode)]
+    title = Text(f"{mode}: {sums.traces} traces in {seconds:.1f} s", style="bold")
+    tables = [_counts("class", sums.classes), _counts("ended with", sums.ends)]
+    tables += [_counts("verdict", sums.verdicts)] if sums.verdicts else []
+    parts: list[RenderableType] = [title, Columns(tables), _sides(sums, mode)]
     loud = [each for each in results if each.kind not in _QUIET]
     parts += [_told(each) for each in loud[:TRACES_MAX]]
     if len(loud) > TRACES_MAX:
         parts.append(Text(f"... and {len(loud) - TRACES_MAX} more; --json has all of them"))
     return Group(*parts)
+
+
+def _counts(what: str, counts: Mapping[str, int]) -> Table:
+    shown = Table(box=box.SIMPLE)
+    shown.add_column(what)
+    shown.add_column("traces", justify="right")
+    for name, count in [*counts.items()][:ROWS_MAX]:
+        style = "red" if name in {Class.DIFFERENT.value, Class.STOPPED.value} else ""
+        shown.add_row(Text(name, style=style), str(count))
+    if len(counts) > ROWS_MAX:
+        shown.add_row("others", str(sum([*counts.values()][ROWS_MAX:])))
+    return shown
 
 
 def _sides(sums: Totals, mode: str) -> Table:

@@ -46,7 +46,10 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One exchange. `arrived` and `released` are sums over time, (seconds, bytes): what is between them is held, or was thrown away."""
+    """One exchange. `released` is a sum over time, (seconds, bytes); `arrived` what was read of the attempt that is open, on top of what had been released before it: what is between them is held.
+
+    Where an attempt fails, what was held of it is thrown away, and `arrived` falls.
+    """
 
     seconds: float
     lanes: tuple[Lane, ...]
@@ -62,7 +65,7 @@ def timeline(records: Sequence[Record]) -> Timeline:
     return Timeline(
         seconds=seconds,
         lanes=tuple(_lane(each, records, seconds) for each in records if isinstance(each, Attempt)),
-        arrived=_sums([(each.t, each.size) for each in records if isinstance(each, Read)]),
+        arrived=_arrived(records),
         released=_sums([(each.t, each.size) for each in records if isinstance(each, Release)]),
         marks=tuple(mark for each in records for mark in _marks(each)),
         terminal=next((_terminal(each) for each in records if isinstance(each, Term)), "none"),
@@ -95,7 +98,8 @@ def _marks(record: Record) -> list[Mark]:
     match record:
         case Decision() if record.what in _MARKED:
             said = " ".join(filter(None, (record.filter, record.code)))
-            return [Mark(record.t / 1e6, record.what, f"{record.what}: {said}")]
+            name = record.what.replace("_", " ")
+            return [Mark(record.t / 1e6, record.what, f"{name}: {said}")]
         case CallerEvent():
             return [Mark(record.t / 1e6, "caller", f"caller: {record.ev}")]
         case Ping():
@@ -106,6 +110,26 @@ def _marks(record: Record) -> list[Mark]:
 
 def _terminal(term: Term) -> str:
     return f"{term.kind} {term.code}".strip() + f" ({term.status})"
+
+
+def _arrived(records: Sequence[Record]) -> tuple[tuple[float, int], ...]:
+    released = level = 0
+    out: list[tuple[int, int]] = []
+    for each in records:
+        match each:
+            case Release():
+                released += each.size
+                continue
+            case Read():
+                level += each.size
+            case Decision(what="attempt_ended") if each.code != "complete":
+                level = released
+            case Attempt():
+                level = max(level, released)
+            case _:
+                continue
+        out.append((each.t, level))
+    return tuple((t / 1e6, size) for t, size in _thin(out))
 
 
 def _sums(steps: Sequence[tuple[int, int]]) -> tuple[tuple[float, int], ...]:

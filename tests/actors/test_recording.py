@@ -221,6 +221,20 @@ async def test_a_write_that_does_not_return_is_told_as_stuck() -> None:
     assert [each.ev for each in run.of(CallerEvent)] == ["stuck"]
 
 
+class _NoEnd(RecordingCaller):
+    """Takes everything but the last bytes."""
+
+    async def end(self, data: bytes = b"") -> None:
+        raise RuntimeError("a bug in the port")
+
+
+async def test_a_last_write_that_does_not_return_is_told_as_stuck() -> None:
+    """It is another call of the port."""
+    run = Run([healthy("Hi")], caller=_NoEnd())
+    assert await run.play() is OutcomeKind.ERROR
+    assert [each.ev for each in run.of(CallerEvent)] == ["stuck"]
+
+
 async def test_a_response_that_is_cut_off_is_told(autojump_clock: trio.testing.MockClock) -> None:
     """With the byte it got to; and what the door knew of the request."""
     kind = ((b"content-type", b"audio/mpeg"), (b"x-ratelimit-limit-tokens", b"7"))

@@ -157,6 +157,26 @@ def test_a_body_without_members_has_a_shape_of_zeroes() -> None:
     }
 
 
+def test_a_responses_request_has_a_shape_too() -> None:
+    """Its input is a text, or items."""
+    text = shape_of(b'{"model":"m","input":"Hello","max_output_tokens":5}')
+    assert (text["roles"], text["lens"], text["max_tokens"]) == (["user"], [5], 5)
+    items = shape_of(b'{"input":[{"role":"developer","content":"ab"},{"type":"reasoning"}]}')
+    assert (items["n_msgs"], items["roles"], items["lens"]) == (2, ["developer", "other"], [2, -1])
+
+
+def test_the_words_of_responses_stay_readable_and_its_texts_do_not() -> None:
+    """Names of members and numbers of places; no id, no text."""
+    event = b'data: {"type":"response.output_text.delta","sequence_number":4,"output_index":0,"item_id":"msg_1","delta":"swordfish"}\n\n'
+    shown = redacted(event)
+    assert (
+        b'"type":"response.output_text.delta","sequence_number":4,"output_index":0,"item_id":"xxxxx"'
+        in shown
+    )
+    assert b"swordfish" not in shown
+    assert len(shown) == len(event)
+
+
 def configuration() -> dict[str, Any]:
     hook = {
         "kind": "webhook",

@@ -432,6 +432,24 @@ def test_a_drawing_knows_what_came_when() -> None:
     assert timeline([]).terminal == "none"
 
 
+def test_a_drawing_shows_what_was_thrown_away_with_its_attempt() -> None:
+    """What had been read and held of an attempt that failed is gone; the next one begins at what was released."""
+    trace = recorded([cut("one", "two"), healthy("three")], route={"hold": {"mode": "buffered"}})
+    levels = [size for _, size in timeline(trace.records).arrived]
+    failed = levels.index(0, 1)
+    assert max(levels[:failed]) > 0
+    assert levels[failed:] == sorted(levels[failed:])
+    assert levels[-1] > 0
+
+
+def test_the_report_says_of_each_trace_how_it_went() -> None:
+    """So that a long list can be read without opening anything; recoveries and verdicts come before plain answers."""
+    text_ = page([verify("a", PLAIN), verify("b", RETRIED, show=True)], mode="verify", seconds=1.0)
+    assert "success (200) \u00b7 2 attempts \u00b7" in text_
+    assert text_.index("2 attempts \u00b7") < text_.index("1 attempt \u00b7")
+    assert "<tr><td>success</td>" in text_
+
+
 def test_figures_of_nothing_are_zeroes() -> None:
     """A caller that left before anything happened."""
     assert (figures([]).first_byte, figures([]).kind) == (-1.0, "")
