@@ -37,6 +37,7 @@ from transport.pool import Wire
 from transport.telemetry import LogSink
 
 __all__ = [
+    "CONNECT_SECONDS",
     "PART_STRUCK",
     "SERVER",
     "Client",

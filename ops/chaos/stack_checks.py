@@ -15,7 +15,7 @@ from gate.observe import OutcomeKind, What
 from ops.chaos.cases import CALLER, DRAIN, HALF, PROVIDER, REQUEST, RESET
 from ops.chaos.hosts import FINE
 from ops.chaos.inject import Abandoned, Bug
-from ops.chaos.stack import SERVER
+from ops.chaos.stack import CONNECT_SECONDS, SERVER
 from ops.chaos.stack_run import Run
 from ops.chaos.wired import answer_findings, leaves, said
 from transport.asgi import Unfinished
@@ -137,8 +137,11 @@ def _ended_in_time(run: Run) -> Iterator[str]:
     since = min([*ends, *([left] if left is not None else [])], default=None)
     if since is None or run.end is None:
         return
-    # A write that has begun can't be cancelled: it goes on for as long as its caller takes to read it.
-    patience = run.scenario.wait + run.scenario.asking.seconds * READS_MAX
+    # A write that has begun can't be cancelled: it goes on for as long as its caller takes to read it. And one who leaves may
+    # have been written all of it.
+    scenario = run.scenario
+    lingers = scenario.lingers + CONNECT_SECONDS if scenario.lingers else 0.0
+    patience = scenario.wait + lingers + scenario.asking.seconds * READS_MAX
     if run.end[0] - since > patience:
         yield f"I12 ended {run.end[0] - since:g} s after it was cancelled, or its caller had left"
 
