@@ -110,7 +110,7 @@ class Provider:
                 for each in listeners:
                     each.socket.close()
             else:
-                nursery.start_soon(trio.serve_listeners, self._serve, listeners)
+                await nursery.start(trio.serve_listeners, self._serve, listeners)
             yield
             nursery.cancel_scope.cancel()
 

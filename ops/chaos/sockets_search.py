@@ -7,6 +7,7 @@ from a seed, and a case names its own. A case that is repeated meets another ste
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from gate.observe import OutcomeKind
 from ops.chaos.cases import CALLER, CANCEL, HALF, PROVIDER, RESET, Case, Fault
 from ops.chaos.explore import Failure, Tally
 from ops.chaos.hosts import AFTER, FINE, FINE_REQUEST
+from ops.chaos.run import warnings_kept
 from ops.chaos.scenario import Asking, Scenario
 from ops.chaos.sockets import Caller, Served, Socketed, descriptors, resetting, served, threads
 from ops.chaos.sockets_scenarios import SOCKETED
@@ -56,14 +58,17 @@ class Seen:
 
 def play(name: str, cases: Sequence[Case]) -> Seen:
     """The cases at once on one gate."""
-    seen = Seen()
+    seen, warned = Seen(), list[str]()
     gc.collect()
     before = descriptors(), threads()
-    try:
-        trio.run(partial(_main, SOCKETED[name], cases, seen))
-    except* Exception as group:  # noqa: BLE001 - whatever it is, it is what came of it
-        seen.common += [f"I11 {said(each)}" for each in leaves(group)]
-    gc.collect()
+    with warnings.catch_warnings(), warnings_kept(warned):
+        warnings.simplefilter("always")
+        try:
+            trio.run(partial(_main, SOCKETED[name], cases, seen))
+        except* Exception as group:  # noqa: BLE001 - whatever it is, it is what came of it
+            seen.common += [f"I11 {said(each)}" for each in leaves(group)]
+        gc.collect()
+    seen.common += [f"I15 {each}" for each in dict.fromkeys(warned)]
     after = descriptors(), threads()
     if after != before:
         seen.common.append(f"I15 descriptors and threads {before} before, {after} after")
