@@ -72,7 +72,8 @@ def test_at_rest_nobody_can_run_and_no_time_has_gone_by() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
             await at_rest()
-            return [*seen], trio.current_time()
+            early, now = [*seen], trio.current_time()
+        return early, now
 
     assert on_loop(job) == (["ready"], 0.0)
 
