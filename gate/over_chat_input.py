@@ -57,8 +57,7 @@ class Messages:
         if instructions is not None and source.given(instructions):
             start, end = source.string(instructions, "instructions")
             yield from self._system(Content(((start + 1, end - 1),), []))
-        if given is None or not source.given(given):
-            raise RequestRefused(400, "missing_required_parameter", param="input")
+        assert given is not None, "what could stand for it was refused"
         if source.is_text(given):
             yield from self._put(b'{"role":"user","content":', given, b"}")
         else:

@@ -37,6 +37,13 @@ def test_a_copied_member_may_come_first() -> None:
     assert written(output, BODY) == b'{"c":2}'
 
 
+def test_large_pieces_may_follow_each_other() -> None:
+    """Nothing small stands between them."""
+    output = Output(BODY)
+    output.put(SPAN, SPAN)
+    assert list(output.taken()) == [SPAN, SPAN]
+
+
 def test_many_small_pieces_become_few() -> None:
     """What is kept costs about its bytes."""
     output, listed = Output(BODY), Listed()

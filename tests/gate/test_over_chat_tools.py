@@ -53,6 +53,13 @@ def test_a_tool_is_said_in_a_member_of_its_own(tool: Any, told: Any) -> None:
     assert chat_of(tools=[tool])["tools"] == [told]
 
 
+def test_many_tools_are_read_in_steps() -> None:
+    """All of them, in order."""
+    names = [f"f{n}" for n in range(200)]
+    tools = chat_of(tools=[{"type": "function", "name": name} for name in names])["tools"]
+    assert [tool["function"]["name"] for tool in tools] == names
+
+
 def test_a_members_name_may_be_anything() -> None:
     """Half a character becomes a whole one, since JSON has to be UTF-8."""
     tools = chat_of(tools=[{"type": "function", "name": "f", 'a"\ud800': 1}])["tools"]
