@@ -76,11 +76,13 @@ def digest(run: Run) -> str:
 
 
 def decisions(run: Run) -> tuple[object, ...]:
-    """What the caller got and what was decided, which no schedule may change."""
+    """What the caller got but for comments, and what was decided, which no schedule may change."""
     outcome = run.outcome
     assert outcome is not None
+    events = bytes(run.stage.caller.received).split(b"\n\n")
+    got = b"\n\n".join(each for each in events if not each.startswith(b":"))
     notes = [(each.what, each.code, each.attempt) for each in run.stage.observations if each.exchange == "ex-1"]  # fmt: skip
-    return bytes(run.stage.caller.received), outcome.kind, outcome.code, outcome.status, notes
+    return got, outcome.kind, outcome.code, outcome.status, notes
 
 
 def explore(

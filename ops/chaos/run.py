@@ -182,7 +182,8 @@ async def _exchanges(run: Run, nursery: trio.Nursery) -> None:
 
 async def _supervised(run: Run) -> Outcome:
     """As the door does it: on a tape, where the scenario has one."""
-    stage, at = run.stage, door(endpoint=run.scenario.endpoint)
+    stage, scenario = run.stage, run.scenario
+    at = door(endpoint=scenario.endpoint, explain=scenario.explained)
     if not run.scenario.recorded:
         return await run.supervise(at, stage.caller, stage.gate)
     tape = run.tape = Tape(TAPE_KEY)

@@ -57,7 +57,7 @@ class Scenario:
 
     `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
     `gets`: what of it the caller has got in the end where nothing strikes, also where that is an error. `endpoint`: what is asked; `paths`: of each target, in order. `chat_only`: the targets that have nothing but chat. `relays`: the answer is nobody's to read, and `said` all of its body.
-    `plugins`: by kind, filters that other packages bring; `thread_seconds`: that each worker thread takes. `recorded`: the exchange is taken down on a tape. `varies`: its attempts do not say the same, so that a strike may lead to another answer.
+    `plugins`: by kind, filters that other packages bring; `thread_seconds`: that each worker thread takes. `recorded`: the exchange is taken down on a tape; `explained`: its caller is told what is decided. `varies`: its attempts do not say the same, so that a strike may lead to another answer.
     `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes; `lingers`: that it may go on behind its last byte.
     """
 
@@ -73,6 +73,7 @@ class Scenario:
     plugins: Mapping[str, type[FilterPlugin]] = field(default_factory=dict)
     thread_seconds: float = 0.0
     recorded: bool = False
+    explained: bool = False
     varies: bool = False
     calls: tuple[tuple[str, str], ...] = ()
     asking: Asking = Asking()

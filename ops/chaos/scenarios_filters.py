@@ -10,7 +10,7 @@ from gate.events import Frame, TextDelta
 from gate.filters.contract import Passed, Verdict
 from gate.filters.plugin import FilterPlugin
 from ops.chaos.scenario import Asking, Scenario, Service, route
-from ops.chaos.wire import ROLE, request, spoken, stream, text
+from ops.chaos.wire import ROLE, refuses, request, spoken, stream, text
 from ops.provider_script import Ending
 
 __all__ = ["Banned", "BannedInThread", "scenarios"]
@@ -149,6 +149,15 @@ def _plugins() -> Mapping[str, Scenario]:
 
 def _recorded() -> Mapping[str, Scenario]:
     return {
+        "explained": Scenario(
+            about="a caller that is told what is decided: a denied answer, a refusal, a good one",
+            targets=[[spoken("xx", "He", every_ms=50)], [refuses(503), HELLO]],
+            said="Hello",
+            explained=True,
+            services={"hook": Service(0.05, denied="xx")},
+            hidden=("xx",),
+            route=route(recovery=RecoveryConfig(attempts_max=4)),
+        ),
         "recorded": Scenario(
             about="an exchange on a tape: nobody listens, a reset, an answer",
             targets=[[None], [stream(Ending.RESET), HELLO]],

@@ -104,9 +104,9 @@ def rival_caller() -> PlayedCaller:
     return PlayedCaller((request(),), Calls())
 
 
-def door(exchange: str = SUBJECT, endpoint: str = CHAT_PATH) -> Door:
+def door(exchange: str = SUBJECT, endpoint: str = CHAT_PATH, *, explain: bool = False) -> Door:
     """What the door let in."""
-    return Door(exchange, None, b"application/json", None, endpoint=endpoint)
+    return Door(exchange, None, b"application/json", None, endpoint=endpoint, explain=explain)
 
 
 def _gateway(
