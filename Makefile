@@ -4,21 +4,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Written last by an installation; older than what it was made from, it is made again.
 READY := .venv/installed
-ASYNC_SOURCES = $(shell grep -lrwE 'async|await|trio' gate actors transport ops tests --include='*.py')
+ASYNC_SOURCES = $(shell grep -lrE 'async (with|for)|nursery|CancelScope|fail_after|move_on' \
+	gate actors transport ops tests --include='*.py')
 
-# What needs neither sockets nor real time runs in two processes; everything else by itself. The mass
-# tests go through what the others have covered already, and so are not measured.
+# Tests run in two processes, but those that put load on a service: they run by themselves. The mass
+# tests go through what the others have covered already; neither are measured.
 SIDE_BY_SIDE := -n 2 --dist loadfile
-PURE_TESTS := tests/gate tests/actors tests/chaos tests/golden tests/test_house.py tests/test_architecture.py
+PURE_TESTS := tests/gate tests/actors tests/chaos tests/golden tests/test_architecture.py
+LOAD_TESTS := tests/e2e/test_drain.py tests/e2e/test_malformed.py
 MASS_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,corpus corpus_filters corpus_responses \
-	corpus_responses_tunnel corpus_switched corpus_tunnel guardrail held_output hostile_requests judging_order linear_judging \
-	random_faults random_responses random_tunnels recovery_cuts)) tests/actors/test_cancellation.py \
-	tests/chaos/test_scenarios.py tests/chaos/test_mutants.py tests/traces
+	corpus_responses_tunnel corpus_switched corpus_tunnel guardrail held_output hostile_requests \
+	judging_order linear_judging over_chat random_faults random_responses random_tunnels \
+	recovery_cuts)) $(addprefix tests/chaos/test_,$(addsuffix .py,loop mutants rings scenarios search \
+	sockets stack traced)) tests/actors/test_cancellation.py tests/traces tests/test_house.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run demo provider fmt fix format lint lint-ruff lint-format lint-async \
-	lint-imports lint-spelling type test test-pure test-mass test-edges cov cov-pure cov-edges cov-core check \
+	lint-imports lint-spelling type test test-pure test-mass test-edges test-load cov cov-pure cov-edges cov-core check \
 	e2e replay bench corpus-cuts chaos-quick chaos chaos-deep chaos-mutants chaos-coverage audit ci
 
 help:  ## show this list
@@ -60,7 +63,8 @@ lint-format: $(READY)
 
 # ASYNC127 asks for another library than httpx: it is the client this project is built on, and the
 # import contracts confine it. ASYNC9 is off by default and must be named again beside it. It takes
-# a second for each file, so it looks at those that have something for it, two processes at a time.
+# a second for each file, so it looks at those that open or wait for something, two processes at a
+# time; ruff has its rules for single calls, everywhere.
 lint-async: $(READY)
 	@echo $(ASYNC_SOURCES) | xargs -n 12 -P 2 $(BIN)/flake8-async --disable=ASYNC127,ASYNC9
 
@@ -73,7 +77,7 @@ lint-spelling: $(READY)
 type: $(READY)  ## check all types
 	$(BIN)/mypy
 
-test: test-pure test-edges  ## run the tests
+test: test-pure test-edges test-load  ## run the tests
 
 test-pure: $(READY)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PURE_TESTS) $(MASS_TESTS)
@@ -82,15 +86,19 @@ test-mass: $(READY)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(MASS_TESTS)
 
 test-edges: test-pure
-	$(BIN)/pytest tests $(addprefix --ignore=,$(PURE_TESTS) $(MASS_TESTS))
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests $(addprefix --ignore=,$(PURE_TESTS) $(MASS_TESTS) $(LOAD_TESTS))
 
-cov: test-mass cov-pure cov-edges cov-core  ## tests with branch coverage: 90 % over all, 100 % of gate and actors
+test-load: $(READY)
+	$(BIN)/pytest $(LOAD_TESTS)
+
+cov: test-mass test-load cov-pure cov-edges cov-core  ## tests with branch coverage: 90 % over all, 100 % of gate and actors
 
 cov-pure: $(READY)
 	$(BIN)/pytest --cov --cov-fail-under=0 $(SIDE_BY_SIDE) $(addprefix --ignore=,$(MASS_TESTS)) $(PURE_TESTS)
 
 cov-edges: cov-pure
-	$(BIN)/pytest --cov --cov-append tests $(addprefix --ignore=,$(PURE_TESTS) $(MASS_TESTS))
+	$(BIN)/pytest --cov --cov-append $(SIDE_BY_SIDE) tests \
+		$(addprefix --ignore=,$(PURE_TESTS) $(MASS_TESTS) $(LOAD_TESTS))
 
 cov-core: cov-edges
 	$(BIN)/coverage report --include='gate/*,actors/*' --fail-under=100

@@ -289,9 +289,9 @@ def run_once(scenario: Scenario, strike: Strike, *, step: int, seed: int) -> Run
     return run
 
 
-def explore(scenario: Scenario, strike: Strike, seed: int) -> Iterator[Run]:
+def explore(scenario: Scenario, strike: Strike, seed: int, stride: int) -> Iterator[Run]:
     """Every run that was struck, after the checks that hold for each."""
-    for step in itertools.count(1):
+    for step in itertools.count(1, stride):
         run = run_once(scenario, strike, step=step, seed=seed)
         assert run.records.crashes == [], step
         assert left_behind(run.gate) == [], step
@@ -356,6 +356,12 @@ def code_told(run: Run, scenario: Scenario) -> object:
     return "shutdown" if "shutting down" in error["message"] else error["message"]
 
 
+@pytest.fixture
+def stride(pytestconfig: pytest.Config) -> int:
+    """Every step with `--corpus=full`, else every third: the beginnings and the ends of steps by turns. The command `chaos` goes through them all."""
+    return 1 if pytestconfig.getoption("--corpus") == "full" else 3
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every scenario under one schedule or the other; with `--corpus=full` under both."""
     if not {"name", "seed"} <= set(metafunc.fixturenames):
@@ -376,19 +382,21 @@ def rivals_finished(run: Run) -> bool:
 
 
 @pytest.mark.slow
-def test_an_exchange_cancelled_at_any_step_leaves_nothing_behind(name: str, seed: int) -> None:
+def test_an_exchange_cancelled_at_any_step_leaves_nothing_behind(
+    name: str, seed: int, stride: int
+) -> None:
     """The server may cancel it from outside, whenever it likes."""
     scenario = SCENARIOS[name]
-    for run in explore(scenario, lambda run: run.scope.cancel(), seed):
+    for run in explore(scenario, lambda run: run.scope.cancel(), seed, stride):
         assert rivals_finished(run)
         assert len(run.rivals) == scenario.rivals
 
 
 @pytest.mark.slow
-def test_a_caller_may_leave_at_any_step(name: str, seed: int) -> None:
+def test_a_caller_may_leave_at_any_step(name: str, seed: int, stride: int) -> None:
     """Nothing more is written, and the provider's connection closes in the same moment."""
     scenario = SCENARIOS[name]
-    for run in explore(scenario, lambda run: run.caller.leave(), seed):
+    for run in explore(scenario, lambda run: run.caller.leave(), seed, stride):
         assert rivals_finished(run)
         assert run.outcome is not None
         if run.caller.ended or run.caller.aborted:
@@ -411,10 +419,12 @@ def upstream_closed_in_time(run: Run) -> bool:
 
 
 @pytest.mark.slow
-def test_a_drain_that_ends_at_any_step_still_gives_one_terminal(name: str, seed: int) -> None:
+def test_a_drain_that_ends_at_any_step_still_gives_one_terminal(
+    name: str, seed: int, stride: int
+) -> None:
     """The answer as it would have been, or the error that says why not."""
     scenario = SCENARIOS[name]
-    for run in explore(scenario, lambda run: run.gate.open.shut_down(), seed):
+    for run in explore(scenario, lambda run: run.gate.open.shut_down(), seed, stride):
         assert run.outcome is not None
         assert run.caller.ended or run.caller.aborted
         assert run.outcome.code in {scenario.code, "shutdown"}
@@ -431,7 +441,7 @@ def test_the_explorer_notices_a_task_that_is_left() -> None:
         run.gate.dispatch.exchanges.taken["exchange"] += 1
 
     with pytest.raises(AssertionError, match="Places"):
-        list(explore(scenario, leak, seed=0))
+        list(explore(scenario, leak, seed=0, stride=1))
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:

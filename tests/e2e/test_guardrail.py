@@ -48,7 +48,7 @@ HOLDS: Final = {
     "window": HoldConfig(mode="window", tail_chars=8),
     "buffered": HoldConfig(mode="buffered"),
 }
-SHARE: Final = 9  # one of so many is tried where not all are
+SHARE: Final = 17  # one of so many is tried where not all are
 NAMES: Final = [f"{number}-{re.sub('[^a-zA-Z]', '', match.pattern or match.said)[:8]}" for number, match in enumerate(MATCHES)]  # fmt: skip
 
 
