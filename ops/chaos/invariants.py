@@ -21,6 +21,7 @@ from ops.chaos.cases import CALLER, DRAIN, REQUEST
 from ops.chaos.inject import Abandoned, Bug
 from ops.chaos.invariants_wire import outcome_told, wire
 from ops.chaos.run import Run
+from ops.chaos.wired import leaves
 
 __all__ = ["broken"]
 
@@ -88,8 +89,8 @@ def _nothing_lost(run: Run) -> Iterator[str]:
     strikes = [each for each in run.injector.strikes if each.hit]
     raised = [each.error for each in strikes if each.error is not None]
     raised += [*run.stage.calls.errors, *run.stage.threads.errors]
-    told = [leaf for _, error in run.stage.crashes for leaf in _leaves(error)]
-    told += _leaves(run.escaped) if run.escaped is not None else []
+    told = [leaf for _, error in run.stage.crashes for leaf in leaves(error)]
+    told += leaves(run.escaped) if run.escaped is not None else []
     for error in raised:
         if error not in told:
             yield f"I11 lost: {error}"
@@ -115,17 +116,6 @@ def _follows(leaf: BaseException, run: Run) -> bool:
 def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename.rsplit('/', 2)[-1]}:{frames[-1].lineno})" if frames else ""
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """What is inside groups, and what an exception came from."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    context = error.__cause__ or error.__context__
-    return [
-        error,
-        *([leaf for leaf in _leaves(context) if isinstance(leaf, Bug)] if context else []),
-    ]
 
 
 # --- the end ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ops.chaos.inject import Strike, line_of
 from ops.chaos.reading import Read, read_body, read_events
 from ops.chaos.run import Run
 from ops.chaos.wire import ALIAS
+from ops.chaos.wired import short, words
 
 __all__ = ["outcome_told", "wire"]
 
@@ -102,28 +103,17 @@ def _answer(run: Run, read: Read) -> Iterator[str]:
     scenario = run.scenario
     if scenario.varies and run.struck:
         return
-    if not scenario.said.startswith(read.text):
-        yield f"I8 {_short(read.text)} is no beginning of {_short(scenario.said)}"
-    for at, call in sorted(read.calls.items()):
-        if at >= len(scenario.calls) or call != scenario.calls[at]:
-            yield f"I8 a call that nobody made, or a part of one: {call}"
-    if read.done and (read.text != scenario.said or len(read.calls) != len(scenario.calls)):
-        yield f"I8 a clean end behind {_short(read.text)}"
-    if read.done and read.finishes != 1 and not scenario.relays:
-        yield f"I7 {read.finishes} finish reasons"
+    yield from words(scenario, read)
     yield from _passed(run, read.text)
 
 
 def _passed(run: Run, text: str) -> Iterator[str]:
-    """No filter has objected to what was seen, and those that decide have let it through."""
-    for hidden in run.scenario.hidden:
-        if hidden in text:
-            yield f"I9 {hidden!r} was seen"
+    """The filters that decide have let it through."""
     for service in run.stage.services.values():
         if not service.decides:
             continue
         if not any(each.startswith(text) for each in [*service.passed.values(), ""]):
-            yield f"I9 {_short(text)} was not passed by {service.name}"
+            yield f"I9 {short(text)} was not passed by {service.name}"
 
 
 def _terminal(run: Run, terminals: int) -> Iterator[str]:
@@ -183,7 +173,7 @@ def _as_meant(run: Run, outcome: Outcome) -> Iterator[str]:
     if not run.struck and outcome.code != run.scenario.code:
         yield f"I8 ended with {outcome.code!r} where nothing struck, not with {run.scenario.code!r}"
     if not run.struck and not heard.startswith(run.scenario.gets):
-        yield f"I8 its caller got {_short(heard)} where nothing struck, not {_short(run.scenario.gets)}"
+        yield f"I8 its caller got {short(heard)} where nothing struck, not {short(run.scenario.gets)}"
     if not run.struck and not outcome.code and not caller.ended:
         yield "I8 a success that the caller did not get"
 
@@ -197,7 +187,3 @@ def _heard(run: Run) -> Read:
     if caller.ended and received:
         return read_body(endpoint, received)
     return Read(text=received.decode("latin-1"))
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:30]}...{text[-20:]} ({len(text)})")

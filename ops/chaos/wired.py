@@ -15,7 +15,7 @@ from ops.chaos.reading import Read
 from ops.chaos.responses import Response
 from ops.chaos.scenario import Scenario
 
-__all__ = ["answer_findings", "leaves", "said", "short"]
+__all__ = ["answer_findings", "leaves", "said", "short", "words"]
 
 OK: Final = 200
 BAD_REQUEST: Final = 400
@@ -42,7 +42,7 @@ def answer_findings(
         # Nothing is added to a provider's bytes: where it sends no `[DONE]`, its finish is the end.
         read.done = read.done or bool(response.whole and read.finishes and not read.error)
     yield from _framing(response, read, cut_off=cut_off)
-    yield from _words(scenario, read)
+    yield from words(scenario, read)
     for name, texts in enumerate(passed):
         if not any(text.startswith(read.text) for text in [*texts, ""]):
             yield f"I9 {short(read.text)} was not passed by filter {name}"
@@ -68,7 +68,8 @@ def _framing(response: Response, read: Read, *, cut_off: bool) -> Iterator[str]:
         yield f"I10 a clean end with {read.terminals} terminals"
 
 
-def _words(scenario: Scenario, read: Read) -> Iterator[str]:
+def words(scenario: Scenario, read: Read) -> Iterator[str]:
+    """What holds of an answer's text and calls in every ring."""
     if not scenario.said.startswith(read.text):
         yield f"I8 {short(read.text)} is no beginning of {short(scenario.said)}"
     for at, call in sorted(read.calls.items()):
