@@ -147,6 +147,16 @@ async def play(
     return Played(Ending.CLOSE, framer.reusable)
 
 
+def reset(stream: trio.SocketStream) -> None:
+    """Close with a reset; nothing happens to a stream that is closed already.
+
+    A linger time of zero makes the kernel send RST instead of FIN.
+    """
+    with suppress(OSError):
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.socket.close()
+
+
 class _Refused(Exception):
     """A request that HTTP or our bounds do not allow."""
 
@@ -255,8 +265,7 @@ class Connection:
             self._stats.left(self._number)
             return False
         if played.ending is Ending.RESET:
-            # Closing with a linger time of zero makes the kernel send RST instead of FIN.
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset(self._stream)
         return played.reusable
 
     async def _watch(self, answer: trio.CancelScope) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import socket
-import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -26,7 +25,7 @@ from ops.chaos.configured import configured
 from ops.chaos.hosts import PlayedTarget
 from ops.chaos.responses import Response, request_bytes
 from ops.chaos.scenario import Scenario
-from ops.provider_connection import Connection, RecordedRequest, Stats
+from ops.provider_connection import Connection, RecordedRequest, Stats, reset
 from ops.provider_script import Step
 from transport.asgi import App
 from transport.serve import open_listener, serve_until
@@ -38,7 +37,6 @@ __all__ = [
     "Served",
     "Socketed",
     "descriptors",
-    "resetting",
     "served",
 ]
 
@@ -67,13 +65,6 @@ class Socketed:
     write_seconds: float = 60.0
     moments: float = 0.3
     many: int = 24
-
-
-def resetting(stream: trio.SocketStream) -> None:
-    """Closes with a reset."""
-    with suppress(OSError):
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    stream.socket.close()
 
 
 def descriptors() -> int:
@@ -149,7 +140,7 @@ class Provider:
         """Resets the connections on which this exchange was asked last."""
         for number, stream in list(self._streams.items()):
             if self._users.get(number) == exchange:
-                resetting(stream)
+                reset(stream)
 
 
 # --- the gate --------------------------------------------------------------------------------------

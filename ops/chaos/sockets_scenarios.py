@@ -11,8 +11,9 @@ import trio
 from gate.config import ClocksConfig, HoldConfig, RecoveryConfig
 from ops.chaos.scenario import Asking, Scenario, route
 from ops.chaos.scenarios import SCENARIOS
-from ops.chaos.sockets import Socketed, resetting
+from ops.chaos.sockets import Socketed
 from ops.chaos.wire import ROLE, json_body, request, spoken, stream, text
+from ops.provider_connection import reset
 from ops.provider_script import Ending
 
 __all__ = ["SOCKETED"]
@@ -43,7 +44,7 @@ async def _never_reads(stream: trio.SocketStream) -> None:
 async def _resets_at_once(stream: trio.SocketStream) -> None:
     """Resets the connection while the request is still being written."""
     await stream.receive_some(1_000)
-    resetting(stream)
+    reset(stream)
 
 
 async def _half_closes(stream: trio.SocketStream) -> None:

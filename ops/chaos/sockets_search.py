@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -22,9 +23,10 @@ from ops.chaos.explore import Failure, Tally
 from ops.chaos.hosts import AFTER, FINE, FINE_REQUEST
 from ops.chaos.run import warnings_kept
 from ops.chaos.scenario import Asking, Scenario
-from ops.chaos.sockets import Caller, Served, Socketed, descriptors, resetting, served, threads
+from ops.chaos.sockets import Caller, Served, Socketed, descriptors, served, threads
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.wired import answer_findings, leaves, said
+from ops.provider_connection import reset
 
 __all__ = ["RING", "Seen", "explore", "play", "run_case"]
 
@@ -136,10 +138,11 @@ def _leaving(fault: Fault, gate: Served) -> Callable[[Caller], None]:
                     each.reset(caller.exchange)
             case who if who == HALF:
                 caller.leaves()
-                stream.socket.shutdown(trio.socket.SHUT_WR)
+                with suppress(OSError):  # the gate has let it go, which it has not seen yet
+                    stream.socket.shutdown(trio.socket.SHUT_WR)
             case who if who == RESET:
                 caller.leaves()
-                resetting(stream)
+                reset(stream)
             case _:
                 caller.leaves()
                 stream.socket.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -24,6 +22,7 @@ from ops.provider_connection import (
     RecordedRequest,
     Stats,
     play,
+    reset,
 )
 from ops.provider_script import Ending, Framer, Head, Repeat, Sleep, Step, Write
 
@@ -244,11 +243,27 @@ async def test_a_peer_that_resets_an_idle_connection_is_no_event() -> None:
     async with running_provider() as running:
         stream = await trio.open_tcp_stream(*running.address)
         await running.stats.wait_until(lambda: running.open_connections == 1)
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await stream.aclose()
+        reset(stream)
         with trio.fail_after(2):
             await running.stats.wait_until(lambda: running.open_connections == 0)
         assert not running.closed_early
+
+
+async def test_a_connection_that_somebody_else_has_reset_is_over() -> None:
+    """Just before it would have reset itself, as a search of faults does by chance."""
+    stats = Stats()
+    ours, theirs = trio.socket.socketpair()
+
+    def steps_for(_: RecordedRequest) -> Iterator[Step]:
+        reset(stream)
+        yield Ending.RESET
+
+    with theirs:
+        stream = trio.SocketStream(ours)
+        await theirs.send(GET)
+        await Connection(stream, steps_for, stats).serve()
+        assert stats.open_connections == 0
+        assert ours.fileno() == -1
 
 
 async def test_a_peer_that_leaves_in_the_middle_of_an_answer_is_recorded() -> None:
