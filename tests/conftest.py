@@ -13,6 +13,13 @@ settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What goes through very many cases is not measured: what they meet, others have covered by name, and measured it takes four times as long."""
+    for item in items:
+        if item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.no_cover)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--corpus`: how much the tests go through that have more than fits in every run; and `--fault`: one random case alone."""
     parser.addoption(

@@ -46,6 +46,7 @@ async def _serve(gate: Gateway, caller: RecordingCaller, number: int) -> None:
     await supervise(gate, caller, exchange=f"ex-{number}")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "fault", [fails(UpstreamFault.CONNECT), refuses(503)], ids=["refused", "503"]
 )
@@ -62,6 +63,7 @@ async def test_an_outage_of_one_of_two_providers_costs_little(
     assert left_behind(gate) == []
 
 
+@pytest.mark.no_cover
 async def test_an_outage_of_both_costs_at_most_the_budget(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

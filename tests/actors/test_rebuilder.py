@@ -569,6 +569,7 @@ def explore(name: str, seed: int) -> Iterator[Crowd]:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["all", "user 0", "closer 0", "closer 1"])
 def test_a_crowd_cancelled_at_any_step_leaves_nothing_behind(name: str, seed: int) -> None:

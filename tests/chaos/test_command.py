@@ -59,6 +59,7 @@ def test_under_a_schedule_that_is_named_nothing_is_left_out(
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_a_search_of_a_ring_is_a_table_too(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from ops.chaos.rebuilds import CROWDS, explore, run_crowd
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CROWDS)
 def test_a_crowd_struck_anywhere_leaves_nothing_behind(name: str) -> None:
     """Closed, nothing inside, nothing reserved, no body: at each closer's return, and at the end."""

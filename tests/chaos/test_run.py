@@ -38,6 +38,7 @@ with settled():
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_the_same_case_is_the_same_run_in_another_process() -> None:
     """In each under another hash seed, which changes the order of sets; and in this one."""
     processes = [

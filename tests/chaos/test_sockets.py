@@ -13,7 +13,7 @@ from ops.chaos.sockets import Caller, Served, served
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.sockets_search import Seen, explore, play, run_case
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 
 @pytest.mark.parametrize("name", ["pipelined", "never-reads", "provider-half-closes", "refused"])

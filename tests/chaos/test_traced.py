@@ -14,6 +14,8 @@ from ops.chaos.traced import names_in, traced
 from ops.trace import read_traces, write_traces
 from tests.traces.scenarios import CAPTURED
 
+pytestmark = pytest.mark.no_cover
+
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:

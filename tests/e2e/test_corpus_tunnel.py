@@ -40,9 +40,13 @@ from tests.e2e.test_corpus import (
 )
 from tests.pipeline import relay
 
+pytestmark = pytest.mark.no_cover
+
 ERRORS: Final = CORPUS.parent / "errors"
 Cut = Callable[[Recorded], Sequence[bytes]]
 CUTS: Final = (whole, per_event, one_byte, at_random)
+EVERY_CUT: Final = 100  # so many boundaries of one stream, and so many at each of its ends
+ENDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +177,14 @@ def test_legacy_completions_are_relayed_likewise(completion: Recorded, cut: Cut)
     assert passed.body == whole_body if complete else whole_body.startswith(passed.body)
 
 
-def test_a_completion_that_is_cut_is_none(completion: Recorded) -> None:
-    """Every event boundary with an orderly end behind it, before the last finish reason."""
+def test_a_completion_that_is_cut_is_none(
+    completion: Recorded, pytestconfig: pytest.Config
+) -> None:
+    """Every event boundary with an orderly end behind it, before the last finish reason; of a long one its ends, and some between, but with `--corpus=full`."""
     events = split(completion.data)
-    for count in range(len(events)):
+    every = 1 if pytestconfig.getoption("--corpus") == "full" else len(events) // EVERY_CUT + 1
+    ends = [*range(min(ENDS, len(events))), *range(max(0, len(events) - ENDS), len(events))]
+    for count in sorted({*ends, *range(0, len(events), every)}):
         said = b"".join(events[:count])
         finishes = said.count(b'"finish_reason":"') + said.count(b'"finish_reason": "')
         passed = relay(events[:count], endpoint=COMPLETIONS, choices=completion.choices)

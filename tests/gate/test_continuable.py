@@ -274,6 +274,7 @@ def found(array: bytes) -> int | None:
         (b'[{"a":[1,2]},{"b":{"c":[{}]}}]', 13),
         (b'[{"a":"]}"},{"b":"[{"}]', 12),
         (b'["\\\\\\\\"]', 1),
+        (b'["a","' + b"\\" * (2 * WINDOW_BYTES + 1) + b'",["]', 5),
     ],
 )
 def test_the_last_element_is_found_from_behind(array: bytes, place: int | None) -> None:

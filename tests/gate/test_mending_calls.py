@@ -79,6 +79,7 @@ def begins(count: int) -> list[bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize("answer", [bytes_one_by_one, odd_bytes, calls_at_one_index, open_calls, calls_in_one_delta, names, finishes, begins])  # fmt: skip
 def test_any_number_of_pieces_costs_work_in_proportion(
     answer: Callable[[int], list[bytes]],
@@ -94,6 +95,7 @@ def test_a_name_does_not_grow_without_end() -> None:
     assert NAME_CHARS_MAX <= len(call) < NAME_CHARS_MAX + 1_000
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_calls_come_out() -> None:
     """Each with its own index."""
     calls = mended_calls(*[calling(begin(0, "f", "{}", id=str(n))) for n in range(10_000)])

@@ -217,6 +217,17 @@ def test_only_what_belongs_to_a_mended_call_changes_in_a_frame() -> None:
     assert json.loads(frames[2].data)["choices"][0]["delta"] == {}
 
 
+def test_a_choice_that_says_nothing_is_passed_over() -> None:
+    """Beside one whose call has no id."""
+    beside = calling(begin(0, "f", "{}", id=None)).replace(
+        b'"choices": [', b'"choices": [{"index": 1, "delta": null}, '
+    )
+    frames, _ = mended(payload(ROLE), beside, end(), choices=2)
+    assert b'{"index":1,"delta":null}' in frames[1].data
+    [call] = calls_in(frames).values()
+    assert (call.name, call.id[:5]) == ("f", "call_")
+
+
 def test_a_frame_that_says_who_speaks_stays_when_its_call_goes() -> None:
     """The attempt's identity and the role are worth a frame."""
     frames, _ = mended(calling(entry(0)), payload({"content": "a"}), end("stop"))

@@ -118,6 +118,7 @@ def test_one_request_costs_only_so_much() -> None:
     assert repr(schemas).startswith("RequestSchemas(-")
 
 
+@pytest.mark.no_cover
 def test_what_is_too_much_to_weigh_costs_too() -> None:
     """To find that out may have taken as long as anything."""
     schemas = RequestSchemas()

@@ -151,6 +151,7 @@ def test_the_weight_of_a_pair_is_that_of_all_it_enters() -> None:
         weight({"items": HEAVY}, [*range(WORK_MAX // 1000 + 1)])
 
 
+@pytest.mark.no_cover
 def test_pairs_have_a_bound_of_their_own() -> None:
     """Light ones too: each costs us more than it costs the validator."""
     assert weight({"items": {}}, [*range(PAIRS_MAX - 1)])

@@ -270,6 +270,7 @@ def test_a_last_event_without_its_blank_line_is_delivered(last: bytes) -> None:
     assert decode([last]) == Decoded([SseEvent(last, b"1", b"", False)], b"", refused=False)
 
 
+@pytest.mark.no_cover
 def test_a_long_event_arrives_byte_by_byte() -> None:
     """Nothing is copied or searched again for each byte."""
     data = b"x" * 65_536

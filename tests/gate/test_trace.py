@@ -83,6 +83,15 @@ def test_a_line_for_people_is_one_line_of_json(record: Record) -> None:
     assert isinstance(msgspec.json.decode(line)["k"], str)
 
 
+def test_bytes_that_are_no_text_are_shown_in_base64() -> None:
+    """And come back; an empty line between two records is nothing."""
+    records = [Read(1, 5, 5, 3, b"\xff\x00a"), Read(1, 6, 1, 2, b"ab")]
+    lines = [encode_json(each) for each in records]
+    assert b'"x":"/wBh"' in lines[0]
+    assert list(decode(b"\n".join(lines))) == records
+    assert list(decode(b"".join(map(encode_binary, records)))) == records
+
+
 # --- whole traces --------------------------------------------------------------------------------
 
 

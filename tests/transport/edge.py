@@ -61,8 +61,8 @@ def question(model: str = "small", *, stream: bool = True, **members: object) ->
     return json.dumps({"model": model, "messages": messages, "stream": stream, **members}).encode()
 
 
-async def eventually(holds: Callable[[], bool], *, within: float = 1.0) -> None:
-    """Asks again and again: for what happens outside this event loop, or where nothing tells."""
+async def eventually(holds: Callable[[], bool], *, within: float = 10.0) -> None:
+    """Asks again and again: for what happens outside this event loop, or where nothing tells. `within` is for what never comes: no test says so how fast anything is."""
     with trio.fail_after(within):
         while not holds():  # noqa: ASYNC110 - nothing tells
             await trio.sleep(0.005)

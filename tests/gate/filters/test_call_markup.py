@@ -113,6 +113,7 @@ def test_any_cut_of_a_text_is_judged_alike(text: str, cuts: list[int]) -> None:
     assert watched(*pieces).found == watched(*text).found == watched(*filter(None, [text])).found
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("text", ["\n<|a|>", "\n<", "\n", "<tool_call>\n", " "])
 def test_a_long_text_costs_time_in_proportion(text: str) -> None:
     """In one piece, and by the character; a second would be a thousand times too long."""

@@ -388,6 +388,7 @@ def test_any_cut_of_the_same_calls_gives_the_same_verdict(
         assert (second.code, second.failure, second.notes) == (first.code, first.failure, first.notes)  # fmt: skip
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_calls_and_a_hundred_thousand_pieces_are_judged_in_time() -> None:
     """A piece costs microseconds, whatever else is open."""
     judge = made(tools=None)
