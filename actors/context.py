@@ -126,6 +126,7 @@ class Gateway:
     schemas: SchemaCache = field(default_factory=SchemaCache)
     tunnel_marks: bool = True  # `compat.tunnel_cut`
     streams_errors: bool = False  # `compat.buffered_error`
+    explains: bool = True  # `observe.explain`
 
 
 @dataclass(frozen=True, slots=True)

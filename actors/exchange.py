@@ -215,7 +215,7 @@ class _Supervisor:
             chat=chat if chat.filled else None,
             tunnel_marks=gateway.tunnel_marks,
             streams_errors=gateway.streams_errors,
-            explanation=explanation_of(self._door, request, pool),
+            explanation=explanation_of(self._door, request, pool) if gateway.explains else None,
         )
         find_continuations(exchange)
         exchange.bare = bare_start(exchange)

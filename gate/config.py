@@ -319,6 +319,7 @@ class ObserveConfig(Table, frozen=True, kw_only=True):
     record_bytes_max: ByteCount = 1_073_741_824  # beyond it the oldest segment goes
     sample_success: Share = 0.01
     sample_failure: Share = 1.0
+    explain: bool = True  # false: no caller is told what is decided, whatever its request asks for
     otlp_endpoint: str = ""
 
 

@@ -154,6 +154,7 @@ def _gateway(
         open=OpenExchanges(),
         tunnel_marks=config.compat.tunnel_cut == "mark",
         streams_errors=config.compat.buffered_error == "stream",
+        explains=config.observe.explain,
     )
 
 

@@ -449,6 +449,7 @@ def gateway(
     keyed: bool = False,
     tunnel_marks: bool = True,
     streams_errors: bool = False,
+    explains: bool = True,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
     **policy: Any,
@@ -498,6 +499,7 @@ def gateway(
         open=OpenExchanges(),
         tunnel_marks=tunnel_marks,
         streams_errors=streams_errors,
+        explains=explains,
     )
 
 

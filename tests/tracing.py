@@ -86,6 +86,7 @@ def gateway_of(
         open=OpenExchanges(),
         tunnel_marks=config.compat.tunnel_cut == "mark",
         streams_errors=config.compat.buffered_error == "stream",
+        explains=config.observe.explain,
     )
 
 

@@ -100,6 +100,7 @@ async def open_gateway(
             open=OpenExchanges(),
             tunnel_marks=config.compat.tunnel_cut == "mark",
             streams_errors=config.compat.buffered_error == "stream",
+            explains=config.observe.explain,
         )
 
 

@@ -294,6 +294,17 @@ async def test_a_switch_in_the_metadata_does_the_same(
     assert json.loads(provider.asked[0].body)["metadata"] == metadata
 
 
+async def test_a_gateway_may_keep_it_to_itself(autojump_clock: trio.testing.MockClock) -> None:
+    """However it is asked."""
+    data = json.dumps({**json.loads(request()), "metadata": {"trace_stream": True}}).encode()
+    caller = RecordingCaller(data)
+    gate = gateway(ScriptedProvider(cut("Hi"), healthy("Hi")), explains=False)
+    outcome = await supervise(gate, caller, explain=True)
+    assert outcome.attempts == 2
+    assert b": tidegate" not in caller.received
+    assert not summed(caller)
+
+
 async def test_a_stream_that_is_held_again_and_again_is_not_drowned(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

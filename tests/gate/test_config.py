@@ -59,6 +59,7 @@ SHOWN = {
         "record_bytes_max": 1_073_741_824,
         "sample_success": 0.01,
         "sample_failure": 1.0,
+        "explain": True,
         "otlp_endpoint": "",
     },
 }

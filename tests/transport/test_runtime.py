@@ -33,6 +33,8 @@ exchanges_max = 3
 caller_write_seconds = 7.5
 [compat]
 tunnel_cut = "end"
+[observe]
+explain = false
 [[providers]]
 name = "one"
 base_url = "{url}"
@@ -131,6 +133,7 @@ async def test_limits_are_those_of_the_file(tmp_path: Path) -> None:
         assert gateway.budget.bytes_max == 200_000_000
         assert gateway.caller_write_seconds == 7.5
         assert gateway.tunnel_marks is False
+        assert gateway.explains is False
         places = [gateway.dispatch.exchanges.take_nowait(["exchange"]) for _ in range(4)]
         assert places == ["exchange"] * 3 + [None]
         slots = [gateway.dispatch.providers.take_nowait(["one"]) for _ in range(3)]
