@@ -24,7 +24,7 @@ DEFAULT_RETRY_AFTER: Final = (
 class PublicError(msgspec.Struct, frozen=True):
     """An error as the caller sees it. `retry_after` in seconds; `retry: False` asks SDKs not to multiply attempts.
 
-    `told_by` names the sentence where `code` is a provider's own word, or one of a filter that is not ours; `reason` stands behind it, and is made of the caller's own schema.
+    `told_by` names the sentence where `code` is a provider's own word; `reason` stands behind it, and is made of the caller's own schema.
     """
 
     status: int
@@ -96,19 +96,6 @@ _SENTENCES: Final = {
     "json_invalid": "The provider's answer is not the JSON that the request asks for.",
     "schema_mismatch": "The provider's answer does not fit the schema of the request.",
     "tool_invalid": "The provider's answer has a tool call that is not valid.",
-    "tool_unknown": "The provider's answer calls a tool that the request does not have.",
-    "tool_arguments_json": "The provider's answer has a tool call whose arguments are not valid JSON.",
-    "tool_arguments_object": "The provider's answer has a tool call whose arguments are no JSON object.",
-    "tool_arguments_schema": "The provider's answer has a tool call whose arguments do not fit the tool's schema.",
-    "tool_choice_none": "The provider's answer calls a tool, which the request does not allow.",
-    "tool_choice_required": "The provider's answer lacks the tool call that the request asks for.",
-    "tool_choice_other": "The provider's answer calls another tool than the request asks for.",
-    "tool_calls_parallel": "The provider's answer has more tool calls at once than the request allows.",
-    "tool_ambiguous": "The provider's answer has tool calls that can't be told apart.",
-    "tool_call_in_text": "The provider's answer writes a tool call as text.",
-    "output_think_tags": "The provider's answer has the model's reasoning in its text.",
-    "output_fenced": "The provider's answer has a code fence around the JSON that the request asks for.",
-    "output_beside_call": "The provider's answer has text beside the tool call that the request asks for.",
     "failed_finish": "The provider ended its answer with a failure.",
     "repetition_loop": "The provider's answer went round in circles.",
     "continuation_restarted": "The answer was cut off, and the provider could not go on with it.",
@@ -203,10 +190,7 @@ def public_error(
         return PublicError(status, _TYPES[status], failure.code, retry_after=wait)
     type_ = _VERDICT_TYPES.get(failure.kind, "run_error")
     retry = False if attempts else None
-    about = "" if failure.code in _SENTENCES else failure.kind.value
-    return PublicError(
-        status, type_, failure.code, retry=retry, told_by=about, reason=failure.reason
-    )
+    return PublicError(status, type_, failure.code, retry=retry, reason=failure.reason)
 
 
 def envelope(error: PublicError) -> bytes:

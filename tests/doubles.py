@@ -449,7 +449,6 @@ def gateway(
     keyed: bool = False,
     tunnel_marks: bool = True,
     streams_errors: bool = False,
-    explains: bool = True,
     caller_write_seconds: float = 60.0,
     records: Records | None = None,
     **policy: Any,
@@ -499,7 +498,6 @@ def gateway(
         open=OpenExchanges(),
         tunnel_marks=tunnel_marks,
         streams_errors=streams_errors,
-        explains=explains,
     )
 
 

@@ -298,7 +298,8 @@ async def test_a_gateway_may_keep_it_to_itself(autojump_clock: trio.testing.Mock
     """However it is asked."""
     data = json.dumps({**json.loads(request()), "metadata": {"trace_stream": True}}).encode()
     caller = RecordingCaller(data)
-    gate = gateway(ScriptedProvider(cut("Hi"), healthy("Hi")), explains=False)
+    gate = gateway(ScriptedProvider(refuses(503), healthy("Hi")))
+    gate.explains = False
     outcome = await supervise(gate, caller, explain=True)
     assert outcome.attempts == 2
     assert b": tidegate" not in caller.received
