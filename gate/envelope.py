@@ -14,7 +14,15 @@ import msgspec
 
 from gate.failure import Failure, FailureKind
 
-__all__ = ["PublicError", "envelope", "error_headers", "public_error", "refusal", "sentence"]
+__all__ = [
+    "PublicError",
+    "envelope",
+    "error_headers",
+    "message",
+    "public_error",
+    "refusal",
+    "sentence",
+]
 
 DEFAULT_RETRY_AFTER: Final = (
     1.0  # seconds; what a 429/503 of ours says where nothing better is known
@@ -24,7 +32,7 @@ DEFAULT_RETRY_AFTER: Final = (
 class PublicError(msgspec.Struct, frozen=True):
     """An error as the caller sees it. `retry_after` in seconds; `retry: False` asks SDKs not to multiply attempts.
 
-    `told_by` names the sentence where `code` is a provider's own word; `reason` stands behind it, and is made of the caller's own schema.
+    `told_by` names the sentence where `code` is the word of a provider, a plug-in or a service; `reason` stands behind it, and is made of the caller's own schema.
     """
 
     status: int
@@ -95,7 +103,20 @@ _SENTENCES: Final = {
     "output_rejected": "The provider's answer is not in the format that the request asks for.",
     "json_invalid": "The provider's answer is not the JSON that the request asks for.",
     "schema_mismatch": "The provider's answer does not fit the schema of the request.",
+    "output_think_tags": "The text of the provider's answer has think tags in it.",
+    "output_fenced": "The provider's answer stands in a code fence.",
+    "output_beside_call": "The provider's answer has words beside the call that the request asks for.",
     "tool_invalid": "The provider's answer has a tool call that is not valid.",
+    "tool_unknown": "The provider's answer calls a tool that the request does not have.",
+    "tool_arguments_json": "The provider's answer calls a tool with arguments that are not valid JSON.",
+    "tool_arguments_object": "The provider's answer calls a tool with arguments that are not a JSON object.",
+    "tool_arguments_schema": "The provider's answer calls a tool with arguments that do not fit its parameters.",
+    "tool_choice_none": "The provider's answer calls a tool, and the request does not allow that.",
+    "tool_choice_required": "The provider's answer does not call a tool, and the request asks for a call.",
+    "tool_choice_other": "The provider's answer calls another tool than the request asks for.",
+    "tool_calls_parallel": "The provider's answer calls more than one tool, and the request allows one call.",
+    "tool_ambiguous": "The provider's answer has a tool call whose pieces do not make one whole call.",
+    "tool_call_in_text": "The provider's answer has a tool call in its text.",
     "failed_finish": "The provider ended its answer with a failure.",
     "repetition_loop": "The provider's answer went round in circles.",
     "continuation_restarted": "The answer was cut off, and the provider could not go on with it.",
@@ -153,7 +174,7 @@ _CALLERS: Final = frozenset(
 
 
 def sentence(code: str) -> str:
-    """The fixed sentence of a code; a provider's own code has the general one."""
+    """The fixed sentence of a code of ours; any other word has the general one."""
     return _SENTENCES.get(code, _FALLBACK)
 
 
@@ -190,14 +211,22 @@ def public_error(
         return PublicError(status, _TYPES[status], failure.code, retry_after=wait)
     type_ = _VERDICT_TYPES.get(failure.kind, "run_error")
     retry = False if attempts else None
-    return PublicError(status, type_, failure.code, retry=retry, reason=failure.reason)
+    about = "" if failure.code in _SENTENCES else failure.kind.value
+    return PublicError(
+        status, type_, failure.code, retry=retry, told_by=about, reason=failure.reason
+    )
+
+
+def message(error: PublicError) -> str:
+    """What a caller reads of an error: its sentence, and behind it what was not kept."""
+    said = sentence(error.told_by or error.code)
+    return f"{said} ({error.reason})" if error.reason else said
 
 
 def envelope(error: PublicError) -> bytes:
     """`{"error": {"message", "type", "param", "code"}}`, all four members always there."""
-    said = sentence(error.told_by or error.code)
     body = {
-        "message": f"{said} ({error.reason})" if error.reason else said,
+        "message": message(error),
         "type": error.type,
         "param": error.param,
         "code": error.code,

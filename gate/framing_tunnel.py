@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gate.envelope import PublicError, envelope
 from gate.events import Facts, Frame, Tunnel
 from gate.reader import SSE, media_type
@@ -51,15 +53,7 @@ def tunnelled(error: PublicError) -> PublicError:
     """The error of an exchange whose last attempt went through a tunnel: what would be a `run_error` is told as the tunnel's."""
     if error.type != "run_error":
         return error
-    return PublicError(
-        error.status,
-        "provider_tunnel_error",
-        error.code,
-        error.param,
-        error.retry_after,
-        error.retry,
-        error.told_by,
-    )
+    return msgspec.structs.replace(error, type="provider_tunnel_error")
 
 
 class _Tunnel:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gate.envelope import PublicError, sentence
+from gate.envelope import PublicError, message
 from gate.events import (
     Facts,
     Frame,
@@ -75,7 +75,7 @@ class _Framing(Encoder):
         """The response object of an answer that broke off."""
         self._begin()
         code = "rate_limit_exceeded" if error.status == _RATE_LIMITED else "server_error"
-        told = {"code": code, "message": sentence(error.told_by or error.code)}
+        told = {"code": code, "message": message(error)}
         output = final_output(self._released, b"[]", status="incomplete")
         ended = {"status": b'"failed"', "error": msgspec.json.encode(told), "output": output}
         return self._object({**self._response, **ended})

@@ -11,11 +11,13 @@ from gate.envelope import (
     PublicError,
     envelope,
     error_headers,
+    message,
     public_error,
     refusal,
     sentence,
 )
 from gate.failure import Failure, FailureKind, classify_error, classify_status
+from gate.filters import output_policy, tool_calls
 
 GENERAL = "The request failed."
 
@@ -236,9 +238,47 @@ def test_the_sentence_is_ours_even_where_the_code_is_the_providers() -> None:
     assert lost["error"]["message"] == "The provider does not know this model or resource."
 
 
-@pytest.mark.parametrize("code", ["json_invalid", "schema_mismatch"])
-def test_a_filters_own_code_is_told_with_its_own_sentence(code: str) -> None:
+OUTPUT_CODES = (
+    "json_invalid",
+    "schema_mismatch",
+    output_policy.TAGS,
+    output_policy.FENCED,
+    output_policy.BESIDE,
+)
+TOOL_CODES = (
+    tool_calls.UNKNOWN,
+    tool_calls.NOT_JSON,
+    tool_calls.NO_OBJECT,
+    tool_calls.MISFIT,
+    tool_calls.NOT_ASKED,
+    tool_calls.NOT_THERE,
+    tool_calls.ANOTHER,
+    tool_calls.TOO_MANY,
+    tool_calls.AMBIGUOUS,
+    tool_calls.IN_TEXT,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "type_"),
+    [
+        *((code, FailureKind.OUTPUT_INVALID, "output_policy_error") for code in OUTPUT_CODES),
+        *((code, FailureKind.TOOL_INVALID, "tool_validation_error") for code in TOOL_CODES),
+    ],
+)
+def test_a_filters_own_code_is_told_with_its_own_sentence(
+    code: str, kind: FailureKind, type_: str
+) -> None:
     """It says more than the kind of the failure."""
-    error = public_error(Failure(FailureKind.OUTPUT_INVALID, verdict=code), attempts=2)
-    assert error == PublicError(502, "output_policy_error", code, retry=False)
-    assert sentence(code) not in {GENERAL, sentence("output_invalid")}
+    error = public_error(Failure(kind, verdict=code), attempts=2)
+    assert error == PublicError(502, type_, code, retry=False)
+    assert sentence(code) not in {GENERAL, sentence(kind.value)}
+
+
+@pytest.mark.parametrize("kind", [FailureKind.DENIED, FailureKind.DENIED_NEXT])
+def test_a_code_of_a_service_or_a_plug_in_is_told_with_the_sentence_of_its_kind(
+    kind: FailureKind,
+) -> None:
+    """Nobody here knows the word; that the answer was not let through is known."""
+    error = public_error(Failure(kind, verdict="too_rude"), attempts=1)
+    assert (error.code, message(error)) == ("too_rude", sentence("content_denied"))

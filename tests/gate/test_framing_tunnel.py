@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from gate.endpoints import framing_for
-from gate.envelope import refusal
+from gate.envelope import PublicError, refusal
 from gate.events import Facts, Frame, Shape, Start, Tunnel
 from gate.framing_tunnel import TunnelBody, TunnelSse, relayed_headers, tunnelled
 
@@ -70,6 +71,8 @@ def test_only_a_runs_error_is_the_tunnels() -> None:
     """A limit, a verdict or the caller's fault keeps its type."""
     assert tunnelled(ERROR).type == "provider_tunnel_error"
     assert tunnelled(ERROR).code == "stream_cut"
+    told = PublicError(502, "run_error", "too_rude", None, 2.0, False, "content_denied", "/a")
+    assert tunnelled(told) == msgspec.structs.replace(told, type="provider_tunnel_error")
     for error in (refusal(503, "draining"), refusal(404, "not_found")):
         assert tunnelled(error) is error
 

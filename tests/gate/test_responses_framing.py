@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gate.endpoints import RESPONSES
-from gate.envelope import refusal
+from gate.envelope import public_error, refusal
 from gate.events import Complete, Facts, FinishFact, Frame
+from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext
 from gate.mending_think import ThinkTags
 from gate.responses import ResponsesStreamReader
@@ -132,6 +133,13 @@ def test_an_error_after_the_beginning_is_written_down() -> None:
     last = f'"type":"response.failed","sequence_number":5,"response":{failed}'
     assert body == written([*BEGINNING, last])
     assert read_events(body).response["status"] == "failed"
+
+
+def test_an_error_after_the_beginning_says_what_of_the_callers_schema_was_not_kept() -> None:
+    """Behind the sentence, as in an error's envelope."""
+    failure = Failure(FailureKind.TOOL_INVALID, verdict="tool_arguments_schema", reason="/city")
+    body = sse().error(public_error(failure, attempts=1))
+    assert read_events(body).response["error"]["message"].endswith(" do not fit its parameters. (/city)")  # fmt: skip
 
 
 def test_an_answer_that_goes_on_is_written_down() -> None:
