@@ -8,21 +8,26 @@ hold is missed only where it resets: its end is queued behind bytes that nobody 
 would leave its stream open without a word, and what was written but not sent in memory for as long as the connection lives; the stream is reset. Nor does a window that is closed hold a writer
 back there: the buffer would grow without end, and no write would ever be found to be stuck; the writer waits for the buffer to fall. And the idle clock would run on
 for a caller who has left, and hold its connection, task and descriptor until it strikes; it is stopped where the reading ends. And a writer that is cancelled between two of the steps in which an answer is ended would leave the connection neither closed nor ready for
-a next request, or even in use again with the last bytes never written; what h11 has counted as sent is written, and where that fails the connection is closed.
+a next request, or even in use again with the last bytes never written; what h11 has counted as sent is written, and where that fails the connection is closed. A write that meets the close of its own connection ends
+as any write to a caller who has left, and not in an exception of the application. And under HTTP/2, where many callers may share one connection, a body that still comes for a request which is answered already (refused by its
+head, or because the service stops) would end the connection with all its answers; it is counted and thrown away. What comes when the service stops is refused as not begun, so that a client may send it again. And an answer
+whose connection has ended would wait for ever for its last bytes to be taken.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, Final
 
 import trio
 from h2.errors import ErrorCodes
+from h2.events import DataReceived, RequestReceived
+from h2.events import Event as FrameEvent
 from h2.exceptions import ProtocolError
-from hypercorn.events import Closed
+from hypercorn.events import Closed, Event
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import BUFFER_LOW_WATER, H2Protocol, StreamBuffer
@@ -70,8 +75,11 @@ def _replacements(failed: Callable[[BaseException], None]) -> dict[tuple[Any, st
     return {
         (server, "run"): _run_alone(server.run, failed),
         (server, "_read_data"): _read_watched(server._read_data),
+        (server, "protocol_send"): _send_unless_closing(server.protocol_send),
         (http1, "stream_send"): _send_whole(http1.stream_send),
         (http2, "stream_send"): _send_or_reset(http2.stream_send),
+        (http2, "handle"): _handle_to_the_end(http2.handle),
+        (http2, "_handle_events"): _handle_each(http2._handle_events),
         (StreamBuffer, "pop"): _pop,
     }
 
@@ -102,6 +110,16 @@ def _read_watched(original: Method) -> Method:
     return read_data
 
 
+def _send_unless_closing(original: Method) -> Method:
+    async def protocol_send(self: TCPServer, event: Event) -> None:
+        try:
+            await original(self, event)
+        except trio.BusyResourceError:  # the other task is the one that closes
+            await self.protocol.handle(Closed())
+
+    return protocol_send
+
+
 def _send_whole(original: Method) -> Method:
     async def stream_send(self: H11Protocol, event: StreamEvent) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()  # nothing has begun yet
@@ -124,6 +142,31 @@ def _send_or_reset(original: Method) -> Method:
         await original(self, event)
 
     return stream_send
+
+
+def _handle_to_the_end(original: Method) -> Method:
+    async def handle(self: H2Protocol, event: Event) -> None:
+        await original(self, event)
+        if isinstance(event, Closed):
+            for buffer in list(self.stream_buffers.values()):
+                await buffer.close()  # nobody takes from it any more
+
+    return handle
+
+
+def _handle_each(original: Method) -> Method:
+    async def handle_events(self: H2Protocol, events: Sequence[FrameEvent]) -> None:
+        for event in events:
+            if isinstance(event, DataReceived) and event.stream_id not in self.streams:
+                size, stream = event.flow_controlled_length or 0, event.stream_id or 0
+                self.connection.acknowledge_received_data(size, stream)
+            elif isinstance(event, RequestReceived) and self.context.terminated.is_set():
+                self.connection.reset_stream(event.stream_id or 0, ErrorCodes.REFUSED_STREAM)
+            else:
+                await original(self, [event])
+        await self._flush()
+
+    return handle_events
 
 
 async def _pop(self: StreamBuffer, max_length: int) -> bytes:

@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -39,6 +39,7 @@ __all__ = [
     "open_listener",
     "seldom_collected",
     "serve",
+    "serve_app",
     "serve_until",
     "server_config",
 ]
@@ -109,16 +110,21 @@ def server_config(loaded: Loaded) -> Config:
 async def serve(loaded: Loaded, listener: socket.socket) -> None:
     """Serves until a signal ends it, or the surrounding scope is cancelled. Takes the listener over."""
     application = App(lambda: loaded, owns_listener=True)
-    stop = trio.Event()
     with seldom_collected():
-        await _serve(application, loaded, listener, stop)
+        await serve_app(application, loaded, listener)
 
 
-async def _serve(
-    application: App, loaded: Loaded, listener: socket.socket, stop: trio.Event
+async def serve_app(
+    application: App,
+    loaded: Loaded,
+    listener: socket.socket,
+    *,
+    hangs: Callable[[App], None] | None = None,
 ) -> None:
+    """Serves this application until a signal ends it, or the surrounding scope is cancelled. Takes the listener over. `hangs`: what is done when it does not come to an end; left out, the process exits."""
+    stop, drain_seconds = trio.Event(), loaded.config.server.drain_seconds
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_drain_at_signal, application, loaded.config.server.drain_seconds, stop)
+        nursery.start_soon(_drain_at_signal, application, drain_seconds, stop, hangs or _exit_now)
         await serve_until(stop, application, loaded, listener)
         nursery.cancel_scope.cancel()
 
@@ -156,16 +162,18 @@ async def serve_until(
             raise ListenFailed("the gateway could not start; the log says why") from group
 
 
-async def _drain_at_signal(application: App, drain_seconds: float, stop: trio.Event) -> None:
+async def _drain_at_signal(
+    application: App, drain_seconds: float, stop: trio.Event, hangs: Callable[[App], None]
+) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         await anext(signals)
         gateway = application.gateway
         if gateway is not None and await _second_signal(signals, gateway, drain_seconds):
-            _exit_now(application)
+            hangs(application)
         stop.set()
         with trio.move_on_after(GRACEFUL_SECONDS + FAREWELL_SECONDS):
             await anext(signals)
-        _exit_now(application)
+        hangs(application)
 
 
 async def _second_signal(signals: Any, gateway: Gateway, drain_seconds: float) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "PROVIDER",
     "REQUEST",
     "RESET",
+    "STOP",
     "Case",
     "CaseInvalid",
     "Fault",
@@ -31,9 +32,11 @@ CALLER: Final = "caller"  # it leaves
 RESET: Final = "reset"  # the caller's connection is reset (from ring 2 on)
 HALF: Final = "half"  # the caller closes its sending side (likewise)
 PROVIDER: Final = "provider"  # its providers reset what they have open (likewise)
+STOP: Final = "stop"  # the service is told to stop (in ring 3)
 DRAIN: Final = "drain"  # it ends
 PORT: Final = "port"  # the K-th call of a port fails as the port may
 ANYONE: Final = "*"  # whoever stands at the point
+SOCKETS: Final = 3
 FAULTS_MAX: Final = 2
 CANCEL: Final = "cancel"
 RAISE: Final = "raise"
@@ -45,7 +48,7 @@ class CaseInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`kind` is `cancel` or `raise`; `who`: `req`, `caller`, `reset`, `half`, `provider`, `drain`, `port`, or the actor that stands there; `at`: the number of the point, or of the port call, from 1;
+    """`kind` is `cancel` or `raise`; `who`: `req`, `caller`, `reset`, `half`, `provider`, `stop`, `drain`, `port`, or the actor that stands there; `at`: the number of the point, or of the port call, from 1;
     in ring 3 the tenths of a millisecond since the caller began.
 
     A point is the beginning or the end of a task's step; all tasks of all exchanges of the scenario count.
@@ -94,7 +97,7 @@ def parse_fault(kind: str, text: str) -> Fault:
     who, _, at = text.rpartition(":")
     if not who or not at.isdecimal() or int(at) < 1:
         raise CaseInvalid(f"{text!r} is not WHO:K with K from 1")
-    special = {CANCEL: (REQUEST, CALLER, RESET, HALF, PROVIDER, DRAIN), RAISE: (PORT,)}
+    special = {CANCEL: (REQUEST, CALLER, RESET, HALF, PROVIDER, STOP, DRAIN), RAISE: (PORT,)}
     other = special[RAISE if kind == CANCEL else CANCEL]
     if who in other:
         raise CaseInvalid(f"--{kind} has no {who!r}")
@@ -137,6 +140,9 @@ def proven(case: Case) -> Case:
     """The case. Raises `CaseInvalid` for more faults than can be struck, and for those that its ring does not have."""
     if len(case.faults) > FAULTS_MAX:
         raise CaseInvalid(f"{FAULTS_MAX} faults at most")
-    if case.ring == 1 and {RESET, HALF, PROVIDER} & {fault.who for fault in case.faults}:
+    struck = {fault.who for fault in case.faults}
+    if case.ring == 1 and {RESET, HALF, PROVIDER} & struck:
         raise CaseInvalid("ring 1 has no connections")
+    if case.ring != SOCKETS and STOP in struck:
+        raise CaseInvalid("a service that can be told to stop is in ring 3")
     return case

@@ -35,12 +35,20 @@ def configured(
     services: Mapping[str, str],
     *,
     caller_write_seconds: float = 60.0,
+    drain_seconds: float = 30.0,
+    tls: tuple[str, str] = ("", ""),
     retries_min: int | None = None,
 ) -> Loaded:
-    """`providers`: the base URL of each target; `services`: the URL of each filter that awaits. `retries_min`: that are always allowed, however many fail at once."""
+    """`providers`: the base URL of each target; `services`: the URL of each filter that awaits. `tls`: the files of a certificate and its key. `retries_min`: that are always allowed, however many fail at once."""
     names = [f"p{at}" for at in range(len(providers))]
     config = GatewayConfig(
-        server=ServerConfig(bind="127.0.0.1:0", caller_write_seconds=caller_write_seconds),
+        server=ServerConfig(
+            bind="127.0.0.1:0",
+            caller_write_seconds=caller_write_seconds,
+            drain_seconds=drain_seconds,
+            tls_cert=tls[0],
+            tls_key=tls[1],
+        ),
         limits=scenario.limits,
         providers=tuple(
             ProviderConfig(

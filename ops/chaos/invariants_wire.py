@@ -8,7 +8,7 @@ from typing import Final
 from gate.observe import Outcome, OutcomeKind
 from ops.chaos.cases import CALLER, DRAIN, REQUEST
 from ops.chaos.inject import Strike, line_of
-from ops.chaos.reading import Read, read_body, read_events
+from ops.chaos.reading import Read, plain, read_body, read_events
 from ops.chaos.run import Run
 from ops.chaos.wire import ALIAS
 from ops.chaos.wired import short, words
@@ -53,7 +53,7 @@ def _without_a_word(run: Run) -> Iterator[str]:
 def _whole(run: Run) -> Iterator[str]:
     caller = run.stage.caller
     size = len(caller.received)
-    length = int(caller.headers.get(b"content-length", size if run.scenario.relays else -1))
+    length = int(caller.headers.get(b"content-length", size if run.scenario.tunnels else -1))
     if length != size or caller.aborted:
         if not cut_off(run):
             yield from _in_parts(run, length)
@@ -67,11 +67,14 @@ def _whole(run: Run) -> Iterator[str]:
 
 
 def _in_parts(run: Run, length: int) -> Iterator[str]:
-    """A body that is not whole: of what is relayed unread it may be broken off."""
-    caller = run.stage.caller
+    """A body that is not whole: of what comes through a tunnel it may be broken off."""
+    scenario, caller = run.scenario, run.stage.caller
     if not caller.aborted:
         yield f"I7 a body of {len(caller.received)} bytes where {length} were said"
-    yield from _answer(run, Read(text=caller.received.decode("latin-1")))
+    if scenario.relays:
+        yield from _answer(run, Read(text=caller.received.decode("latin-1")))
+    elif not any(each.startswith(caller.received) for each in scenario.bodies(ALIAS)):
+        yield f"I7 not its provider's: {bytes(caller.received[:60])!r}"
 
 
 def _streamed(run: Run, read: Read) -> Iterator[str]:
@@ -83,7 +86,8 @@ def _streamed(run: Run, read: Read) -> Iterator[str]:
         # Nothing is added to a provider's bytes: where it sends no `[DONE]`, its finish is the end.
         read.done = read.done or bool(run.stage.caller.ended and read.finishes and not read.error)
         yield from _raw(run, bytes(run.stage.caller.received))
-    yield from (f"{'I6' if 'behind' in each else 'I7'} {each}" for each in read.wrong)
+    wrong = [each for each in read.wrong if each not in run.scenario.quirks]
+    yield from (f"{'I6' if 'behind' in each else 'I7'} {each}" for each in wrong)
     yield from _answer(run, read)
     yield from _terminal(run, read.terminals)
 
@@ -94,7 +98,7 @@ def _raw(run: Run, received: bytes) -> Iterator[str]:
     if set(scenario.paths) != {"tunnel"} or cut_off(run):
         return
     said = scenario.events(ALIAS)
-    for event in received.split(b"\n\n")[:-1]:
+    for event in plain(received).split(b"\n\n")[:-1]:
         if event not in said and b'"error"' not in event:
             yield f"I7 not its provider's: {event[:60]!r}"
 
@@ -103,7 +107,7 @@ def _answer(run: Run, read: Read) -> Iterator[str]:
     scenario = run.scenario
     if scenario.varies and run.struck:
         return
-    yield from words(scenario, read)
+    yield from words(scenario, read, cut_off=cut_off(run))
     yield from _passed(run, read.text)
 
 

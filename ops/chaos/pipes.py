@@ -190,7 +190,11 @@ class End(trio.abc.HalfCloseableStream):
         """As `trio.SocketStream.send_eof`."""
         if self._sending:
             raise trio.BusyResourceError("another task is writing")
-        await trio.lowlevel.checkpoint()
+        self._sending = True
+        try:
+            await trio.lowlevel.checkpoint()
+        finally:
+            self._sending = False
         if self.closed:
             raise trio.ClosedResourceError
         self.finish()

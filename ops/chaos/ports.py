@@ -191,7 +191,7 @@ class _Response:
 class PlayedCaller:
     """Sends its body in parts, `gap` seconds before each, then reads; writes down what it got and what was done to it that may not be.
 
-    `seconds`: that it takes for each write; `stuck`: it takes nothing, and as under the server that can't be cancelled: such a write
+    `whole`: its body comes to an end. `seconds`: that it takes for each write; `stuck`: it takes nothing, and as under the server that can't be cancelled: such a write
     returns when the caller leaves, or when the kernel gives up, a second after `write_seconds`.
     `turns`: how often anything of it was used, or went on; between two turns nobody sees whether it has left.
     """
@@ -201,6 +201,7 @@ class PlayedCaller:
     gap: float = 0.0
     seconds: float = 0.0
     stuck: bool = False
+    whole: bool = True
     write_seconds: float = 60.0
     on_write: Callable[[bytes], None] = lambda _: None
     misuse: list[str] = field(default_factory=list)
@@ -239,7 +240,7 @@ class PlayedCaller:
         self.turns += 1
         if self._unsent and not self._gone.is_set():
             data = self._unsent.pop(0)
-            return BodyPart(data, last=not self._unsent)
+            return BodyPart(data, last=self.whole and not self._unsent)
         await self._gone.wait()
         self.turns += 1
         self.told = True

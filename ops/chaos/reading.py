@@ -7,7 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["CHAT", "RESPONSES", "Read", "read_body", "read_events", "read_object", "read_stream"]
+__all__ = [
+    "CHAT",
+    "RESPONSES",
+    "Read",
+    "plain",
+    "read_body",
+    "read_events",
+    "read_object",
+    "read_stream",
+]
 
 END: Final = "[DONE]"
 CHAT: Final = "/v1/chat/completions"
@@ -16,7 +25,10 @@ RESPONSES: Final = "/v1/responses"
 
 @dataclass(slots=True)
 class Read:
-    """An answer as far as it came. `wrong`: what breaks the grammar of an event stream; `torn`: the last event is not whole."""
+    """An answer as far as it came. `wrong`: what breaks the grammar of an event stream; `torn`: the last event is not whole.
+
+    `calls`: name and arguments by their place: the index of a call in chat, that of its output item in a response.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -50,10 +62,15 @@ def read_body(endpoint: str, body: bytes) -> Read:
     with suppress(ValueError):
         value = json.loads(body)
     if isinstance(value, dict) and value.get("error"):
-        return Read(error=value["error"]["code"])
+        return Read(error=_code_of(value["error"]))
     if endpoint == RESPONSES:
         return _response(Read(), value)
     return _completion(value) if endpoint == CHAT else Read(text=body.decode("latin-1"), done=True)
+
+
+def _code_of(error: Any) -> str:
+    """Our own always have a code; those of a provider may be anything."""
+    return str(error.get("code") or error) if isinstance(error, dict) else str(error)
 
 
 def plain(body: bytes) -> bytes:
@@ -70,11 +87,16 @@ def read_stream(body: bytes) -> Read:
             read.wrong.append(f"behind the end: {event[:60]!r}")
         if event.startswith(b":"):
             continue
-        if not event.startswith(b"data: ") or b"\n" in event:
+        if not event.startswith(b"data:") or b"\n" in event:
             read.wrong.append(f"no event: {event[:60]!r}")
             continue
-        _take(read, event[6:].decode())
+        _take(read, _data(event).decode())
     return read
+
+
+def _data(line: bytes) -> bytes:
+    """One blank behind the colon belongs to the field's name."""
+    return line.removeprefix(b"data:").removeprefix(b" ")
 
 
 def _take(read: Read, payload: str) -> None:
@@ -83,7 +105,7 @@ def _take(read: Read, payload: str) -> None:
         return
     value = json.loads(payload)
     if "error" in value:
-        read.error = value["error"]["code"]
+        read.error = _code_of(value["error"])
         return
     for choice in value.get("choices") or ():
         if choice["index"] == 0:
@@ -112,11 +134,11 @@ def _read_responses(body: bytes) -> Read:
         if event.startswith(b":"):
             continue
         name, _, data = event.rpartition(b"\n")
-        value = json.loads(data.removeprefix(b"data: "))
+        value = json.loads(_data(data))
         if not name and "error" in value:
-            read.error = value["error"]["code"]  # told by whoever relays the events
+            read.error = _code_of(value["error"])  # told by whoever relays the events
             continue
-        if name != b"event: " + value["type"].encode() or value["sequence_number"] != number:
+        if name != b"event: " + value["type"].encode() or value.get("sequence_number") != number:
             read.wrong.append(f"no event {number}: {event[:60]!r}")
         number += 1
         _take_event(read, value)
@@ -144,9 +166,9 @@ def _take_event(read: Read, value: dict[str, Any]) -> None:
                 read.wrong.append(f"the response at the end is another: {whole}")
             read.done, read.finishes = True, 1
         case "failed":
-            read.error = value["response"]["error"]["code"]
+            read.error = _code_of(value["response"]["error"])
         case "error":
-            read.error = value["code"]
+            read.error = _code_of(value)
         case _:
             pass
 
@@ -175,8 +197,13 @@ def _add(read: Read, said: dict[str, Any], finish: str | None) -> None:
         name, arguments = read.calls.get(at, ("", ""))
         read.calls[at] = (
             name or function.get("name") or "",
-            arguments + (function.get("arguments") or ""),
+            arguments + _arguments(function.get("arguments")),
         )
     if read.said and not read.roles:
         read.wrong.append("words before the role")
     read.finishes += bool(finish)
+
+
+def _arguments(said: Any) -> str:
+    """Some providers send the object in place of its text."""
+    return said if isinstance(said, str) else json.dumps(said) if said else ""

@@ -52,7 +52,7 @@ CORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of ring 2 and ring 3 a search takes. `core`, `every`: each so-manieth fault of the scenarios in `CORE`, and of the others (0: none); `batches`: of callers, for each scenario on sockets."""
+    """How much of ring 2 and ring 3 a search takes. `core`, `every`: each so-manieth fault of the scenarios in `CORE`, and of the others (0: none); `batches`: of callers, for each scenario on sockets; every other one is told to stop."""
 
     core: int
     every: int
@@ -63,8 +63,8 @@ class Share:
 SHARES: Final[Mapping[str, Share]] = MappingProxyType(
     {
         "quick": Share(core=60, every=0, batches=0),
-        ALONE: Share(core=6, every=60, batches=1),
-        "full": Share(core=1, every=12, batches=1),
+        ALONE: Share(core=6, every=60, batches=2),
+        "full": Share(core=1, every=12, batches=2),
         "deep": Share(core=1, every=1, batches=20, schedules=tuple(schedule_names(2))),
     }
 )

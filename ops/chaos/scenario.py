@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,11 +19,13 @@ from gate.config import (
 )
 from gate.filters.plugin import FilterPlugin
 from gate.ingress import CHAT_PATH
+from ops.chaos.reading import plain
 from ops.chaos.wire import Answer, request
 from ops.provider_script import Attempt, Write
 
 __all__ = ["Asking", "Scenario", "Service"]
 
+_NAMED: Final = re.compile(rb'("model"\s*:\s*)("(?:[^"\\]|\\.)*"|null)')
 _EMPTY: Final = ("empty",)
 _ROUTE: Final = RouteConfig()
 _LIMITS: Final = LimitsConfig()
@@ -33,12 +36,13 @@ _WEBHOOK: Final = FilterConfig(
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How the caller behaves. Seconds on the virtual clock; `leaves_at`: None, it stays."""
+    """How the caller behaves. Seconds on the virtual clock; `leaves_at`: None, it stays; `whole`: its body comes to an end."""
 
     parts: tuple[bytes, ...] = (request(),)
     gap: float = 0.0
     seconds: float = 0.0
     stuck: bool = False
+    whole: bool = True
     leaves_at: float | None = None
 
 
@@ -57,6 +61,7 @@ class Scenario:
 
     `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
     `gets`: what of it the caller has got in the end where nothing strikes, also where that is an error. `endpoint`: what is asked; `paths`: of each target, in order. `chat_only`: the targets that have nothing but chat. `relays`: the answer is nobody's to read, and `said` all of its body.
+    `finishes`: finish reasons of a whole answer, of which a provider's own may have none; `quirks`: what else of a provider's own words breaks the grammar of a stream.
     `plugins`: by kind, filters that other packages bring; `thread_seconds`: that each worker thread takes. `recorded`: the exchange is taken down on a tape; `explained`: its caller is told what is decided. `varies`: its attempts do not say the same, so that a strike may lead to another answer.
     `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes; `lingers`: that it may go on behind its last byte.
     """
@@ -69,6 +74,8 @@ class Scenario:
     endpoint: str = CHAT_PATH
     paths: tuple[PathKind, ...] = ()
     relays: bool = False
+    finishes: int = 1
+    quirks: frozenset[str] = frozenset()
     chat_only: tuple[int, ...] = ()
     plugins: Mapping[str, type[FilterPlugin]] = field(default_factory=dict)
     thread_seconds: float = 0.0
@@ -100,11 +107,14 @@ class Scenario:
 
     def events(self, alias: str) -> set[bytes]:
         """What its providers say in streams, event by event, as a caller of this alias gets it through a tunnel."""
-        answers = [each for script in self.targets for each in script if each is not None]
-        scripts = [each if isinstance(each, Attempt) else each("") for each in answers]
-        writes = [step.data for each in scripts for step in each.steps if isinstance(step, Write)]
-        named = b"".join(writes).replace(b'"model":"m"', b'"model":"%b"' % alias.encode())
-        return set(named.split(b"\n\n"))
+        return {event for each in self.bodies(alias) for event in plain(each).split(b"\n\n")}
+
+    def bodies(self, alias: str) -> Iterator[bytes]:
+        """What its providers say, answer by answer, with this name wherever a model's stands."""
+        for answer in (each for script in self.targets for each in script if each is not None):
+            script = answer if isinstance(answer, Attempt) else answer("")
+            body = b"".join(step.data for step in script.steps if isinstance(step, Write))
+            yield _NAMED.sub(rb'\1"%b"' % alias.encode(), body)
 
     @property
     def streams(self) -> bool:

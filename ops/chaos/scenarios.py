@@ -234,6 +234,13 @@ _SCENARIOS: dict[str, Scenario] = {
         code="caller_gone",
         asking=Asking((request()[:20], request()[20:]), gap=1.0, leaves_at=1.5),
     ),
+    "never-whole": Scenario(
+        about="a body whose end never comes",
+        targets=[[HELLO]],
+        code="body_timeout",
+        asking=Asking((request()[:20],), whole=False),
+        limits=LimitsConfig(body_seconds_max=2.0),
+    ),
     "large": Scenario(
         about="a body that is read in steps",
         targets=[[spoken("He", "llo", end=[Ending.CUT])], [HELLO]],

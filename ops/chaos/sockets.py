@@ -1,6 +1,6 @@
 """Ring 3: the gate as it is really served, on loopback sockets, between callers and providers that do what only a kernel can show.
 
-    Caller ─socket─ serve_until(App) ─socket─ provider_connection.Connection, or a handler of its own
+    Caller ─socket─ serve_app(App) ─socket─ provider_connection.Connection, or a handler of its own
 
 Real time and a real kernel, so no run repeats another step for step; what has to hold of it does not depend on the step.
 """
@@ -8,11 +8,13 @@ Real time and a real kernel, so no run repeats another step for step; what has t
 from __future__ import annotations
 
 import io
+import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,39 +23,36 @@ import trio.testing
 
 from actors.context import Gateway
 from gate.observe import Observation, What
+from ops.chaos.certificates import certificate_files
 from ops.chaos.configured import configured
 from ops.chaos.hosts import PlayedTarget
-from ops.chaos.responses import Response, request_bytes
 from ops.chaos.scenario import Scenario
 from ops.provider_connection import Connection, RecordedRequest, Stats, reset
 from ops.provider_script import Step
-from transport.asgi import App
-from transport.serve import open_listener, serve_until
+from transport.asgi import App, Unfinished
+from transport.configfile import Loaded
+from transport.serve import open_listener, serve_app
 
 __all__ = [
-    "Caller",
     "Handler",
     "Provider",
     "Served",
     "Socketed",
     "descriptors",
     "served",
+    "threads",
 ]
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 """A provider that is no script: one connection."""
-READ_BYTES: Final = 65_536
 START_SECONDS: Final = 10.0
 RETRIES_MIN: Final = 10_000  # a batch fails together, which no provider's retries should pay for
-STARE_SECONDS: Final = 20.0  # longer than a caller may take nothing, does one that never reads stay
-LOOK_SECONDS: Final = 0.02
-NARROW_BYTES: Final = 4_096  # what a narrow caller's kernel keeps of what it does not read
-SEGMENT_BYTES: Final = 1_000
+DRAIN_SECONDS: Final = 0.15  # some scenarios are over by then, and some are not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Socketed:
-    """A scenario on sockets. `handlers`: by the target's number, those that are no script. `pipelined`: requests that the caller sends at once; `narrow`: the kernel keeps little of what it does not read.
+    """A scenario on sockets. `handlers`: by the target's number, those that are no script. `pipelined`: requests that the caller sends at once; `narrow`: the kernel keeps little of what it does not read. `http2`, `tls`: how it speaks; by prior knowledge where it is not TLS that says so.
 
     `write_seconds`: for which a caller may take nothing. `moments`: seconds in which a fault may strike. `many`: callers at once.
     """
@@ -61,6 +60,8 @@ class Socketed:
     scenario: Scenario
     handlers: Mapping[int, Handler] = field(default_factory=dict)
     pipelined: int = 1
+    http2: bool = False
+    tls: bool = False
     narrow: bool = False
     write_seconds: float = 60.0
     moments: float = 0.3
@@ -147,6 +148,22 @@ class Provider:
 
 
 @dataclass(eq=False)
+class Life:
+    """Of a service. `stopped_at`: when it was told to stop; `over`, `over_at`: it has come to its end; `hung`: not by itself. Times on trio's clock."""
+
+    over: trio.Event = field(default_factory=trio.Event)
+    stopped_at: float | None = None
+    over_at: float | None = None
+    hung: bool = False
+
+    def stop(self) -> None:
+        """As whoever runs it does: with SIGTERM, once."""
+        if self.stopped_at is None:
+            self.stopped_at = trio.current_time()
+            signal.raise_signal(signal.SIGTERM)
+
+
+@dataclass(eq=False)
 class Served:
     """A gate that answers. `told`: observations with their times; `crashes`: bugs of ours."""
 
@@ -157,6 +174,7 @@ class Served:
     told: list[tuple[float, Observation]]
     crashes: list[BaseException]
     log: io.StringIO
+    life: Life
     tasks: int = 0
 
     def end_of(self, exchange: str) -> tuple[float, Observation] | None:
@@ -175,7 +193,7 @@ class Served:
             found.append(f"{len(gate.open)} open exchanges")
         connections = sum(each.stats.open_connections for each in self.providers)
         tasks = trio.lowlevel.current_statistics().tasks_living - connections - self.tasks
-        if tasks:
+        if tasks > 0 or (tasks and not self.life.over.is_set()):
             found.append(f"{tasks} tasks beside those of {connections} idle connections")
         return found
 
@@ -185,10 +203,10 @@ async def served(case: Socketed) -> AsyncIterator[Served]:
     """The service of a scenario on a free port, with its providers; gone when left."""
     scenario = case.scenario
     log, told, crashes = io.StringIO(), list[tuple[float, Observation]](), list[BaseException]()
-    stop = trio.Event()
     targets = [PlayedTarget(script) for script in scenario.targets]
     providers = [Provider(each, case.handlers.get(at)) for at, each in enumerate(targets)]
     async with AsyncExitStack() as opened:
+        opened.enter_context(_signals_survived())
         for each in providers:
             await opened.enter_async_context(each.listening())
         loaded = configured(
@@ -196,20 +214,48 @@ async def served(case: Socketed) -> AsyncIterator[Served]:
             [each.url for each in providers],
             {},
             caller_write_seconds=case.write_seconds,
+            drain_seconds=DRAIN_SECONDS,
             retries_min=RETRIES_MIN,
+            tls=opened.enter_context(certificate_files()) if case.tls else ("", ""),
         )
         app = App(lambda: loaded, owns_listener=True, log_out=log)
         listener = open_listener(loaded.config.server)
         port = listener.getsockname()[1]
         nursery = await opened.enter_async_context(trio.open_nursery())
-        nursery.start_soon(serve_until, stop, app, loaded, listener)
+        life = Life()
+        nursery.start_soon(_service, app, loaded, listener, life)
         gateway = await _ready(app)
         _listened_to(gateway, told, crashes)
-        gate = Served(port, app, gateway, providers, told, crashes, log)
+        gate = Served(port, app, gateway, providers, told, crashes, log, life)
         await trio.testing.wait_all_tasks_blocked(0.01)
+        logging.getLogger("hypercorn.error").handlers = [_Died(crashes)]  # it has made its own now
         gate.tasks = trio.lowlevel.current_statistics().tasks_living
         yield gate
-        stop.set()
+        life.stop()
+        await life.over.wait()
+
+
+async def _service(app: App, loaded: Loaded, listener: socket.socket, life: Life) -> None:
+    """Until it has ended."""
+    with trio.CancelScope() as scope:
+
+        def hangs(_app: App) -> None:
+            life.hung = True
+            scope.cancel()
+
+        await serve_app(app, loaded, listener, hangs=hangs)
+    life.over_at = trio.current_time()
+    life.over.set()
+
+
+@contextmanager
+def _signals_survived() -> Iterator[None]:
+    """One that comes when nobody listens for it any more ends the service, and not the search."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _ready(app: App) -> Gateway:
@@ -217,6 +263,19 @@ async def _ready(app: App) -> Gateway:
         while app.gateway is None or app.log is None:  # noqa: ASYNC110 - nothing tells
             await trio.sleep(0.005)
     return app.gateway
+
+
+class _Died(logging.Handler):
+    """What the server says that an application has died of. An answer that is given up is no such thing."""
+
+    def __init__(self, crashes: list[BaseException]) -> None:
+        super().__init__(logging.ERROR)
+        self._crashes = crashes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, Unfinished):
+            self._crashes.append(error or RuntimeError(record.getMessage()))
 
 
 def _listened_to(
@@ -234,114 +293,3 @@ def _listened_to(
         crashed(exchange, error)
 
     gateway.probe, gateway.crashed = both, crash
-
-
-def _never() -> bool:
-    return False
-
-
-# --- callers ---------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Caller:
-    """One caller on a connection of its own. `over`: whether its exchange is, for one that does not read. Times on trio's clock."""
-
-    case: Socketed
-    exchange: str
-    over: Callable[[], bool] = _never
-    responses: list[Response] = field(default_factory=list)
-    left_at: float | None = None
-    began_at: float = 0.0
-    stream: trio.SocketStream | None = None
-
-    @property
-    def response(self) -> Response:
-        """Of its first request."""
-        return self.responses[0] if self.responses else Response()
-
-    def told(self) -> Iterator[str]:
-        """For a person to read."""
-        if self.left_at is not None:
-            yield f"left {self.left_at - self.began_at:.4f} s after it had begun"
-        for each in self.responses:
-            yield from each.told()
-
-    async def ask(self, port: int, *, leave: Callable[[Caller], None] | None, after: float) -> None:
-        """Asks, and takes what comes; `leave` is done to it so many seconds after it has begun."""
-        stream = self._stream()
-        with stream.socket:
-            await stream.socket.connect(("127.0.0.1", port))
-            self.stream, self.began_at = stream, trio.current_time()
-            async with trio.open_nursery() as nursery:
-                if leave is not None:
-                    nursery.start_soon(self._struck, leave, after)
-                with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
-                    await self._write(stream)
-                with suppress(trio.ClosedResourceError):
-                    await self._read(stream)
-                nursery.cancel_scope.cancel()
-
-    def _stream(self) -> trio.SocketStream:
-        plain = socket.socket()
-        if self.case.narrow:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
-        return trio.SocketStream(trio.socket.from_stdlib_socket(plain))
-
-    async def _struck(self, leave: Callable[[Caller], None], after: float) -> None:
-        await trio.sleep(after)
-        leave(self)
-
-    def leaves(self) -> None:
-        """From here on nobody owes it anything."""
-        if self.left_at is None and not self.done:
-            self.left_at = trio.current_time()
-
-    @property
-    def done(self) -> bool:
-        """It has all its answers."""
-        whole = [each for each in self.responses if each.whole]
-        return len(whole) == self.case.pipelined
-
-    async def _write(self, stream: trio.SocketStream) -> None:
-        parts = self.case.scenario.asking.parts
-        for number in range(self.case.pipelined):
-            name = self.exchange if not number else f"{self.exchange}-{number}"
-            path = self.case.scenario.endpoint
-            head = request_bytes(sum(map(len, parts)), f"x-request-id: {name}", path=path)
-            await stream.send_all(head + parts[0])
-            for part in parts[1:]:
-                await trio.sleep(self.case.scenario.asking.gap)
-                await stream.send_all(part)
-
-    async def _read(self, stream: trio.SocketStream) -> None:
-        asking, rest = self.case.scenario.asking, b""
-        for _ in range(self.case.pipelined):
-            response = Response()
-            self.responses.append(response)
-            if rest:
-                response.feed(rest)
-            while not response.over:
-                response.feed(await self._next(stream))
-                await trio.sleep(asking.seconds)
-            rest, response.rest = response.rest, b""
-            if not response.whole:
-                return
-        self.responses[-1].rest = rest
-
-    async def _next(self, stream: trio.SocketStream) -> bytes:
-        if self.case.scenario.asking.stuck:
-            await self._stare(stream)
-        try:
-            return bytes(await stream.receive_some(READ_BYTES))
-        except trio.BrokenResourceError:
-            return b""
-
-    async def _stare(self, stream: trio.SocketStream) -> None:
-        """Reads nothing until the gate lets it go, or for far longer than a caller may."""
-        with trio.move_on_after(self.case.write_seconds + STARE_SECONDS):
-            while self.left_at is None and not self.over():  # noqa: ASYNC110 - a caller that takes nothing is told nothing
-                await trio.sleep(LOOK_SECONDS)
-        self.leaves()
-        stream.socket.close()

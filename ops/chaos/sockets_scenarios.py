@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from gate.config import ClocksConfig, HoldConfig, RecoveryConfig
+from ops.chaos.certificates import can_be_made
 from ops.chaos.scenario import Asking, Scenario, route
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sockets import Socketed
@@ -138,6 +139,36 @@ _OWN: Final[dict[str, Socketed]] = {
     ),
 }  # fmt: skip
 
+_HTTP2: Final[dict[str, Socketed]] = {
+    f"{name}-http2": Socketed(scenario=SCENARIOS[name], http2=True, pipelined=3, many=12)
+    for name in ("healthy", "json", "cut", "continued", "denied", "refused", "called")
+}
+_HTTP2_OWN: Final[dict[str, Socketed]] = {
+    "slow-reader-http2": Socketed(scenario=_OWN["slow-reader"].scenario, http2=True, pipelined=2),
+    "never-reads-http2": Socketed(
+        scenario=_OWN["never-reads"].scenario, http2=True, pipelined=2, write_seconds=0.3
+    ),
+}
+_TLS: Final[dict[str, Socketed]] = {
+    "healthy-tls": Socketed(scenario=SCENARIOS["healthy"], tls=True),
+    "cut-tls": Socketed(scenario=SCENARIOS["cut"], tls=True),
+    "json-large-tls": Socketed(scenario=SCENARIOS["json-large"], tls=True),
+    "pipelined-tls": Socketed(scenario=_OWN["pipelined"].scenario, tls=True, pipelined=3),
+    "slow-reader-tls": Socketed(scenario=_OWN["slow-reader"].scenario, tls=True, narrow=True),
+    "never-reads-tls": Socketed(
+        scenario=_OWN["never-reads"].scenario, tls=True, narrow=True, write_seconds=0.3
+    ),
+    "healthy-http2-tls": Socketed(
+        scenario=SCENARIOS["healthy"], http2=True, tls=True, pipelined=3, many=12
+    ),
+}
+
 SOCKETED: Final[Mapping[str, Socketed]] = MappingProxyType(
-    {**{name: Socketed(scenario=SCENARIOS[name]) for name in QUICK}, **_OWN}
+    {
+        **{name: Socketed(scenario=SCENARIOS[name]) for name in QUICK},
+        **_OWN,
+        **_HTTP2,
+        **_HTTP2_OWN,
+        **(_TLS if can_be_made() else {}),
+    }
 )

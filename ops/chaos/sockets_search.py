@@ -1,14 +1,14 @@
 """The search of ring 3: many callers at once on one served gate, most of them struck at a random moment, the others owed their answer; then quiet, a look at what is held, and one more request.
 
-Who strikes: `caller` closes, `reset` resets, `half` closes its sending side, `provider` resets what the exchange has open there; at so many tenths of a millisecond after the caller has begun. The moments come
-from a seed, and a case names its own. A case that is repeated meets another step of the program: the line says what was done, not what came of it.
+Who strikes: `caller` closes, `reset` resets, `half` closes its sending side, `provider` resets what the exchange has open there, `stop` tells the whole service to stop; at so many tenths of a millisecond after
+the caller has begun. The moments come from a seed, and a case names its own. A case that is repeated meets another step of the program: the line says what was done, not what came of it.
 """
 
 from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,35 +17,31 @@ from typing import Final
 
 import trio
 
-from gate.observe import OutcomeKind
-from ops.chaos.cases import CALLER, CANCEL, HALF, PROVIDER, RESET, Case, Fault
+from ops.chaos.cases import CALLER, CANCEL, HALF, PROVIDER, RESET, STOP, Case, Fault
 from ops.chaos.explore import Failure, Tally
 from ops.chaos.hosts import AFTER, FINE, FINE_REQUEST
 from ops.chaos.run import warnings_kept
 from ops.chaos.scenario import Asking, Scenario
-from ops.chaos.sockets import Caller, Served, Socketed, descriptors, served, threads
+from ops.chaos.sockets import DRAIN_SECONDS, Life, Served, Socketed, descriptors, served, threads
+from ops.chaos.sockets_callers import Caller
+from ops.chaos.sockets_checks import caller_findings
 from ops.chaos.sockets_scenarios import SOCKETED
-from ops.chaos.wired import answer_findings, leaves, said
-from ops.provider_connection import reset
+from ops.chaos.wired import leaves, said
 
 __all__ = ["RING", "Seen", "explore", "play", "run_case"]
 
 RING: Final = 3
-WHO: Final = (CALLER, RESET, HALF, PROVIDER)
+STRIKERS: Final = (CALLER, RESET, HALF, PROVIDER)  # of one caller's exchange
+WHO: Final = (*STRIKERS, STOP)
 TICK: Final = 0.0001  # seconds
 QUIET_SECONDS: Final = 10.0  # in which everything has to come back
 RUN_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 2.0
-CLOSE_SECONDS: Final = (
-    0.1  # from the caller's leaving to the end of its exchange, on a machine that does nothing else
-)
 BEAT_SECONDS: Final = 0.01  # between two looks at how late this process comes
-LATE_TIMES: Final = 20  # so many turns of the loop lie between, each of which may come as late
 PLAIN: Final = 4  # callers of a batch that nothing strikes
+LATECOMERS: Final = (0.0, 0.001, 0.01, 0.1, 0.2)  # seconds behind the order to stop
 
-_FINE: Final = Socketed(
-    scenario=Scenario(about="one more", targets=[], asking=Asking((FINE_REQUEST,)))
-)
+_FINE: Final = Scenario(about="one more", targets=[], asking=Asking((FINE_REQUEST,)))
 
 
 @dataclass(eq=False)
@@ -83,17 +79,30 @@ async def _main(case: Socketed, cases: Sequence[Case], seen: Seen) -> None:
             await _batch(case, cases, gate, seen)
         if running.cancelled_caught:
             seen.common.append("I0 a caller is still waiting")
+        if gate.life.stopped_at is not None:
+            with trio.move_on_after(QUIET_SECONDS):
+                await gate.life.over.wait()
         await _quiet(gate, seen)
-        await _once_more(gate, seen)
+        if gate.life.stopped_at is None:
+            await _once_more(case, gate, seen)
         for one, caller in seen.callers:
-            seen.findings.append((one, list(_findings(case, one, caller, gate, seen.late))))
+            seen.findings.append((one, list(caller_findings(one, caller, gate, seen.late))))
         seen.common += [f"I11 {said(leaf)}" for error in gate.crashes for leaf in leaves(error)]
         seen.common += [
             f"I11 {line}" for line in gate.log.getvalue().splitlines() if "_failed" in line
         ]
-        stopping = trio.current_time()
-    if trio.current_time() - stopping > STOP_SECONDS:
-        seen.common.append(f"I12 the service took {trio.current_time() - stopping:.1f} s to stop")
+    _stopped(gate.life, seen)
+
+
+def _stopped(life: Life, seen: Seen) -> None:
+    """In time, and by itself."""
+    assert life.stopped_at is not None
+    assert life.over_at is not None
+    took = life.over_at - life.stopped_at - DRAIN_SECONDS
+    if took > STOP_SECONDS + seen.late:
+        seen.common.append(f"I12 the service took {took:.1f} s to stop, behind its drain")
+    if life.hung:
+        seen.common.append("I0 the service did not come to its end")
 
 
 async def _batch(case: Socketed, cases: Sequence[Case], gate: Served, seen: Seen) -> None:
@@ -114,20 +123,42 @@ async def _beat(seen: Seen) -> None:
 async def _asked(case: Socketed, cases: Sequence[Case], gate: Served, seen: Seen) -> None:
     async with trio.open_nursery() as nursery:
         for number, one in enumerate(cases):
-            caller = Caller(case, f"ex-{number}", partial(_ended, gate, f"ex-{number}"))
-            seen.callers.append((one, caller))
-            for fault in one.faults or (None,):
-                leave = _leaving(fault, gate) if fault is not None else None
-                after = fault.at * TICK if fault is not None else 0.0
-                nursery.start_soon(partial(caller.ask, gate.port, leave=leave, after=after))
+            caller = _caller(case, one, f"ex-{number}", gate, seen)
+            own = [each for each in one.faults if each.who != STOP]
+            strikes = [(each.at * TICK, _strike(each, gate)) for each in own]
+            nursery.start_soon(caller.ask, gate.port, strikes)
+            for each in one.faults:
+                if each.who == STOP:
+                    nursery.start_soon(_stop, case, one, each.at * TICK, gate, seen)
+
+
+def _caller(case: Socketed, one: Case, name: str, gate: Served, seen: Seen) -> Caller:
+    caller = Caller(case, name, partial(_ended, gate, name))
+    seen.callers.append((one, caller))
+    return caller
+
+
+async def _stop(case: Socketed, one: Case, after: float, gate: Served, seen: Seen) -> None:
+    """The service is told to stop, and some come too late."""
+    await trio.sleep(after)
+    gate.life.stop()
+    async with trio.open_nursery() as nursery:
+        for number, late in enumerate(LATECOMERS):
+            caller = _caller(case, one, f"late-{number}", gate, seen)
+            nursery.start_soon(_ask_late, caller, late, gate)
+
+
+async def _ask_late(caller: Caller, late: float, gate: Served) -> None:
+    await trio.sleep(late)
+    await caller.ask(gate.port)
 
 
 def _ended(gate: Served, exchange: str) -> bool:
-    return gate.end_of(exchange) is not None
+    return gate.end_of(exchange) is not None or gate.life.over.is_set()
 
 
-def _leaving(fault: Fault, gate: Served) -> Callable[[Caller], None]:
-    def leave(caller: Caller) -> None:
+def _strike(fault: Fault, gate: Served) -> Callable[[Caller], None]:
+    def strike(caller: Caller) -> None:
         stream = caller.stream
         assert stream is not None
         if stream.socket.fileno() < 0:
@@ -141,13 +172,12 @@ def _leaving(fault: Fault, gate: Served) -> Callable[[Caller], None]:
                 with suppress(OSError):  # the gate has let it go, which it has not seen yet
                     stream.socket.shutdown(trio.socket.SHUT_WR)
             case who if who == RESET:
-                caller.leaves()
-                reset(stream)
+                caller.reset()
             case _:
                 caller.leaves()
                 stream.socket.close()
 
-    return leave
+    return strike
 
 
 async def _quiet(gate: Served, seen: Seen) -> None:
@@ -159,49 +189,18 @@ async def _quiet(gate: Served, seen: Seen) -> None:
     seen.common += [f"I1 still held: {each}" for each in held]
 
 
-async def _once_more(gate: Served, seen: Seen) -> None:
+async def _once_more(case: Socketed, gate: Served, seen: Seen) -> None:
     """The gate is none the worse for it."""
     for each in gate.providers:
         each.over()
-    caller = Caller(_FINE, AFTER)
+    caller = Caller(Socketed(scenario=_FINE, http2=case.http2, tls=case.tls), AFTER)
     with trio.move_on_after(QUIET_SECONDS):
-        await caller.ask(gate.port, leave=None, after=0.0)
+        await caller.ask(gate.port)
     response = caller.response
     if not response.whole or response.status != 200 or response.read().text != FINE:
         seen.common.append(
             f"I1 one more request: status {response.status}, {bytes(response.body[:200])!r}"
         )
-
-
-def _findings(
-    case: Socketed, one: Case, caller: Caller, gate: Served, machine: float
-) -> Iterator[str]:
-    scenario = case.scenario
-    gone = caller.left_at is not None
-    end = gate.end_of(caller.exchange)
-    for response in caller.responses or [caller.response]:
-        yield from answer_findings(scenario, response, cut_off=gone)
-    reads_on = any(each.who == HALF for each in one.faults) and scenario.asking.seconds
-    if end is not None and gone and not scenario.asking.stuck and not reads_on:
-        assert caller.left_at is not None  # one that reads on slowly is still being written to
-        late = end[0] - caller.left_at
-        if late > CLOSE_SECONDS + LATE_TIMES * machine:
-            yield f"I12 ended {late:.2f} s after the caller had left"
-    if one.faults or end is None:
-        if end is None and not one.faults:
-            yield "I13 no exchange, and nothing struck"
-        return
-    code = "" if end[1].outcome == OutcomeKind.SUCCESS.value else end[1].code
-    if scenario.asking.stuck:
-        # Whoever counts first, the kernel or the gate: both let it go, and neither waits until it does so itself.
-        if code not in {scenario.code, "caller_gone"} or (
-            gone and end[0] > (caller.left_at or 0.0)
-        ):
-            yield f"I12 a caller that takes nothing ended with {code!r}"
-    elif code != scenario.code:
-        yield f"I8 ended with {code!r} where nothing struck, not with {scenario.code!r}"
-    if not gone and len([each for each in caller.responses if each.whole]) != case.pipelined:
-        yield "I8 not every request was answered"
 
 
 # --- the search ------------------------------------------------------------------------------------
@@ -214,16 +213,27 @@ def run_case(case: Case) -> tuple[Seen, list[str]]:
 
 
 def explore(name: str, seed: int) -> Tally:
-    """A batch at random moments, and some callers that nothing strikes."""
-    tally, moments, many = Tally(), SOCKETED[name].moments, SOCKETED[name].many
+    """A batch at random moments, and some callers that nothing strikes; with an odd seed more of these, and the service is told to stop."""
+    many, plain = SOCKETED[name].many, Case(name, ring=RING)
     draw = Random(f"{name} {seed}")  # noqa: S311 - moments, no secret
-    cases = [Case(name, ring=RING)] * PLAIN
-    for at in range(many):
-        moment = max(1, round(draw.uniform(0, moments) / TICK))
-        cases.append(cases[0].with_fault(Fault(CANCEL, WHO[at % len(WHO)], moment)))
-    seen = play(name, cases)
+    struck = [_drawn(name, STRIKERS[at % len(STRIKERS)], draw) for at in range(many)]
+    if seed % 2:
+        cases = [_drawn(name, STOP, draw), *struck[: many // 3], *[plain] * (many // 3)]
+    else:
+        cases = [*[plain] * PLAIN, *struck]
+    return _batch_of(name, cases)
+
+
+def _drawn(name: str, who: str, draw: Random) -> Case:
+    moment = max(1, round(draw.uniform(0, SOCKETED[name].moments) / TICK))
+    return Case(name, ring=RING).with_fault(Fault(CANCEL, who, moment))
+
+
+def _batch_of(name: str, cases: Sequence[Case]) -> Tally:
+    """Plays it, and counts."""
+    tally, seen = Tally(), play(name, cases)
     tally.runs += len(cases)
-    tally.points += many
+    tally.points += sum(bool(each.faults) for each in cases)
     found = [(one, each) for one, each in seen.findings if each]
     tally.failures += [Failure(one, tuple(each)) for one, each in found]
     if seen.common:

@@ -234,7 +234,8 @@ class Client:
     async def _write(self, exchange: str) -> None:
         parts = self.asking.parts
         name = f"x-request-id: {exchange}"
-        await self.end.send_all(request_bytes(sum(map(len, parts)), name, path=self.endpoint))
+        length = sum(map(len, parts)) + (not self.asking.whole)
+        await self.end.send_all(request_bytes(length, name, path=self.endpoint))
         for part in parts:
             await trio.sleep(self.asking.gap)
             await self.end.send_all(part)

@@ -2,7 +2,7 @@
 
 What a recording tells is kept (what each attempt brought and when, how it ended, what the caller did); what it can't tell is made up: an attempt that the recording does not have gets the last answer
 that its provider gave, and one that the gate left says no more. Reads are joined to a few, since each is a dozen points more. The run in which nothing strikes says what the caller gets; where attempts
-said different things only that run is held against it.
+said different things only that run is held against it. What a tunnel relays is its provider's: where that breaks the grammar of answers by itself, no strike may break it in another way.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from gate.config import GatewayConfig, TargetConfig
+from gate.config import GatewayConfig, Prefill, ProviderConfig, RouteConfig, TargetConfig
 from gate.config_check import decode_config
 from gate.config_rules import ConfigInvalid
 from gate.endpoints import ENDPOINTS
@@ -47,12 +48,12 @@ def is_traced(name: str) -> bool:
 def names_in(file: Path) -> tuple[list[str], list[str]]:
     """The scenarios of a trace file, and why others of its traces are none. Raises `CaseInvalid` where it has none at all."""
     try:
-        found = [each for each in read_traces(file) if each.replayable]
+        found = [each.header.trace_id for each in _traces(file).values() if each.replayable]
     except (TraceInvalid, OSError) as error:
         raise CaseInvalid(f"{file}: {error}") from None
     names, others = [], []
     for each in found:
-        name = f"{file}{MARK}{each.header.trace_id}"
+        name = f"{file}{MARK}{each}"
         try:
             traced(name)
             names.append(name)
@@ -68,25 +69,37 @@ def traced(name: str) -> Scenario:
     """The scenario of this name. Raises `CaseInvalid`."""
     file, _, identity = name.rpartition(MARK)
     try:
-        trace = next(each for each in read_traces(Path(file)) if each.header.trace_id == identity)
-        scenario = _scenario(trace)
-    except StopIteration:
+        scenario = _scenario(_traces(Path(file))[identity])
+    except KeyError:
         raise CaseInvalid(f"{file} has no trace {identity}") from None
     except (TraceInvalid, ConfigInvalid, OSError) as error:
         raise CaseInvalid(f"{name}: {error}") from None
     return _answered(name, scenario)
 
 
-def _renamed(records: Sequence[Record]) -> bytes | None:
-    """The caller's body, for the alias that the explorer's gateway knows; None where that can't be put in."""
-    body = b"".join(each.b for each in records if isinstance(each, Part))
-    try:
+def _traces(file: Path) -> dict[str, Trace]:
+    """By id. A file is read once, however many of its traces are played."""
+    return _read_once(file, file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_once(file: Path, _changed: int) -> dict[str, Trace]:
+    found: dict[str, Trace] = {}
+    for each in read_traces(file):
+        found.setdefault(each.header.trace_id, each)
+    return found
+
+
+def _asking(records: Sequence[Record], config: GatewayConfig) -> Asking:
+    """The caller's body, for the alias that the explorer's gateway knows; as it is where it asks for no model, or for one that there is not."""
+    parts = [each for each in records if isinstance(each, Part)]
+    body = b"".join(each.b for each in parts)
+    with suppress(ValueError):
         value = json.loads(body)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
-        return None
-    return json.dumps({**value, "model": ALIAS}, separators=(",", ":")).encode()
+        if isinstance(value, dict) and value.get("model") in {each.alias for each in config.models}:
+            body = json.dumps({**value, "model": ALIAS}, separators=(",", ":")).encode()
+    whole = any(each.last for each in parts)
+    return Asking(parts=(body,), leaves_at=_when(records, "gone"), whole=whole)
 
 
 def _scenario(trace: Trace) -> Scenario:
@@ -94,24 +107,23 @@ def _scenario(trace: Trace) -> Scenario:
     records, plugins = trace.records, load_plugins()
     config = decode_config(trace.header.config, plugins=plugins)
     request = next(each for each in records if isinstance(each, Request))
-    body, targets = _renamed(records), _targets(config)
-    if body is None or request.method != "POST" or not targets:
+    if request.method != "POST":
         raise CaseInvalid(f"{trace.header.trace_id} is no request that can be played")
-    route = config.routes[config.models[0].route]
+    targets = _targets(config)
+    route = config.routes[config.models[0].route] if config.models else RouteConfig()
     by_name = {each.name: each for each in config.providers}
     answers = {name: list(_answers(records, name)) for name in by_name}
     last: list[Answer] = [each for name in answers for each in answers[name]][-1:] or [None]
     hooks = {name for name in route.filters if name in config.filters and config.filters[name].kind == "webhook"}  # fmt: skip
     asked = [each for each in records if isinstance(each, Asked)]
-    prefill = by_name[targets[0].provider].prefill if targets[0].prefill is None else targets[0].prefill  # fmt: skip
     return Scenario(
         about=f"recorded: {len(asked)} attempts",
-        targets=[answers[each.provider] or last for each in targets],
+        targets=[answers[each.provider] or last for each in targets] or [[None]],
         endpoint=request.endpoint,
         paths=tuple(by_name[each.provider].path for each in targets),
         relays=request.endpoint not in ENDPOINTS,
         varies=len(asked) > 1,
-        asking=Asking(parts=(body,), leaves_at=_when(records, "gone")),
+        asking=_asking(records, config),
         drains_at=_when(records, "shutdown"),
         services={name: Service(_waited(records), table=config.filters[name]) for name in hooks},
         filters=tuple(name for name in route.filters if name not in hooks),
@@ -119,7 +131,7 @@ def _scenario(trace: Trace) -> Scenario:
         plugins=plugins,
         route=route,
         limits=config.limits,
-        prefill=prefill,
+        prefill=_prefill(targets, by_name),
     )
 
 
@@ -127,6 +139,13 @@ def _targets(config: GatewayConfig) -> list[TargetConfig]:
     """In the order in which they are asked."""
     found = config.models[0].targets if config.models else ()
     return sorted(found, key=lambda each: each.priority)
+
+
+def _prefill(targets: Sequence[TargetConfig], providers: Mapping[str, ProviderConfig]) -> Prefill:
+    """The first target's; the explorer's have one for all."""
+    for each in targets[:1]:
+        return providers[each.provider].prefill if each.prefill is None else each.prefill
+    return "none"
 
 
 def _when(records: Sequence[Record], event: str) -> float | None:
@@ -211,6 +230,8 @@ def _answered(name: str, scenario: Scenario) -> Scenario:
     made = dataclasses.replace(
         scenario, said=read.text, calls=calls, code=run.outcome.code, varies=varies
     )
+    if scenario.tunnels:
+        made = dataclasses.replace(made, finishes=read.finishes, quirks=frozenset(read.wrong))
     run.scenario = made
     for finding in broken(run):
         if finding.startswith(("I7", "I8")):

@@ -93,6 +93,7 @@ def staged(scenario: Scenario, failing: tuple[int, ...] = ()) -> Stage:
         gap=asking.gap,
         seconds=asking.seconds,
         stuck=asking.stuck,
+        whole=asking.whole,
         write_seconds=WRITE_SECONDS,
     )
     threads = PlayedThreads(scenario.thread_seconds, calls.due)

@@ -109,6 +109,18 @@ async def test_two_writers_at_once_are_refused() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_a_write_while_the_end_is_sent_is_refused() -> None:
+    """Likewise."""
+    near, far = connected(10)
+    ending = near.send_eof()
+    ending.send(None)  # as far as it gives way
+    with pytest.raises(trio.BusyResourceError):
+        await near.send_all(b"x")
+    ending.close()
+    await near.send_all(b"x")
+    assert await far.receive_some() == b"x"
+
+
 async def test_a_call_may_be_made_to_fail() -> None:
     """Then the connection is lost, for both sides."""
     near, far = connected(100)

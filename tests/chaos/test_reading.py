@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ops.chaos import wire_responses
 from ops.chaos.reading import RESPONSES, read_body, read_events, read_object, read_stream
-from ops.chaos.wire import DONE, ROLE, STOP, calls, error_event, json_body, text, thought
+from ops.chaos.wire import DONE, ROLE, STOP, calls, delta, error_event, json_body, text, thought
 from ops.provider_script import Attempt, Write
 
 
@@ -24,6 +24,17 @@ def test_what_breaks_the_grammar_is_said() -> None:
     assert read_stream(ROLE + DONE + text("a")).wrong[0].startswith("behind the end")
     assert read_stream(ROLE[:-1]).torn
     assert read_stream(b"event: a\n\n").wrong == ["no event: b'event: a'"]
+
+
+def test_what_providers_say_in_their_own_way_is_read_too() -> None:
+    """No blank behind the colon, arguments that are an object, an error that is no object or has no code, an event without a number."""
+    assert read_stream(ROLE + text("a").replace(b"data: ", b"data:")).text == "a"
+    given = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]}
+    assert read_stream(ROLE + delta(given)).calls == {0: ("f", '{"a": 1}')}
+    assert read_object(b'{"error": "broken"}').error == "broken"
+    assert "'m'" in read_stream(b'data: {"error": {"message": "m"}}\n\n').error
+    begun = b'event: response.created\ndata: {"type": "response.created"}\n\n'
+    assert read_events(RESPONSES, begun).wrong[0].startswith("no event 0")
 
 
 def test_an_error_is_an_end() -> None:

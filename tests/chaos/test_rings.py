@@ -37,7 +37,9 @@ def test_a_quick_search_looks_into_memory_only() -> None:
 def test_what_is_named_is_struck_at_every_point() -> None:
     """Under the schedule that is named too."""
     assert portions("quick", 2, ["healthy"], "s1") == [Portion(2, "healthy", "s1", 1)]
-    assert portions(ALONE, 3, ["healthy"], None) == [Portion(3, "healthy")]
+    assert portions(ALONE, 3, ["healthy"], None) == [
+        Portion(3, "healthy", seed=at) for at in (0, 1)
+    ]
     assert len(portions(ALONE, 2, [], None)) == len(names_of(2))
 
 
@@ -78,7 +80,7 @@ def test_a_failure_of_a_scenario_that_is_changed_is_told(monkeypatch: pytest.Mon
     [
         ("nothing --ring 2", "no scenario 'nothing' in ring 2"),
         ("judged --ring 3", "no scenario 'judged' in ring 3"),
-        ("healthy --ring 3 --cancel sink:3", "ring 3 strikes caller, reset, half, provider"),
+        ("healthy --ring 3 --cancel sink:3", "ring 3 strikes caller, reset, half, provider, stop"),
     ],
 )
 def test_what_a_ring_does_not_have_is_refused(line: str, reason: str) -> None:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
+from actors.context import OpenExchanges
 from ops.chaos.cases import parse_case
-from ops.chaos.sockets import Caller, Served, served
+from ops.chaos.sockets import Served, served
+from ops.chaos.sockets_callers import Caller
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.sockets_search import Seen, explore, play, run_case
+from transport.asgi import Unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 
-@pytest.mark.parametrize("name", ["pipelined", "never-reads", "provider-half-closes", "refused"])
-def test_a_batch_of_callers_leaves_nothing_behind(name: str) -> None:
-    """Struck at random moments, beside some that nothing strikes."""
-    tally = explore(name, 0)
-    assert tally.failures == []
-    assert tally.points == SOCKETED[name].many < tally.runs
+@pytest.mark.parametrize(
+    ("name", "seed"), [("pipelined", 0), ("never-reads", 0), ("refused", 1), ("healthy-http2", 1)]
+)
+def test_a_batch_of_callers_leaves_nothing_behind(name: str, seed: int) -> None:
+    """Struck at random moments, beside some that nothing strikes; or by the end of the service."""
+    tally = explore(name, seed)
+    assert [(str(each.case), each.findings) for each in tally.failures] == []
+    assert 0 < tally.points < tally.runs
 
 
 @pytest.mark.parametrize("who", ["caller", "reset", "half", "provider"])
@@ -43,6 +49,24 @@ def test_the_provider_that_resets_is_the_exchange_s_own() -> None:
     assert seen.common == []
     assert [findings for _, findings in seen.findings] == [[], []]
     assert seen.callers[1][1].done
+
+
+def test_a_stream_that_is_reset_takes_no_other_along() -> None:
+    """Under HTTP/2, in the middle of three answers; over TLS as well."""
+    for name in ("healthy-http2", "healthy-http2-tls"):
+        seen, findings = run_case(parse_case(f"{name} --ring 3 --cancel reset:1000"))
+        assert findings == []
+        [(_, caller)] = seen.callers
+        assert [each.whole for each in caller.responses] == [False, True, True]
+
+
+def test_a_service_that_is_told_to_stop_ends_what_it_has_begun() -> None:
+    """And refuses what comes later, if it answers at all."""
+    seen, findings = run_case(parse_case("healthy --ring 3 --cancel stop:500"))
+    assert findings == []
+    [first, *late] = [caller for _, caller in seen.callers]
+    assert first.done
+    assert not any(caller.done and caller.response.status == 200 for caller in late)
 
 
 # --- what the checks see --------------------------------------------------------------------------
@@ -77,17 +101,47 @@ def test_a_caller_that_waits_for_ever_is_seen(monkeypatch: pytest.MonkeyPatch) -
     assert len(common) == 1
 
 
+def test_a_drain_that_does_not_wait_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: exchanges are ended at once, though there is time for them."""
+
+    async def wait_empty(self: OpenExchanges) -> None:
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(OpenExchanges, "wait_empty", wait_empty)
+    _, findings = run_case(parse_case("healthy --ring 3 --cancel stop:500"))
+    assert "I8 ended with 'shutdown' where nothing struck, not with ''" in findings
+
+
+def test_a_service_that_does_not_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it has no time at all."""
+    monkeypatch.setattr("transport.serve.GRACEFUL_SECONDS", 0.0)
+    monkeypatch.setattr("transport.serve.FAREWELL_SECONDS", 0.0)
+    _, findings = run_case(parse_case("json --ring 3"))
+    assert findings == ["I0 the service did not come to its end"]
+
+
 async def test_a_service_is_served_as_its_scenario_says() -> None:
     """With its own ports, and tasks that are counted from when it is at rest."""
     async with served(SOCKETED["json"]) as gate:
         caller = Caller(SOCKETED["json"], "ex-0")
-        await partial(caller.ask, gate.port, leave=None, after=0.0)()
+        await caller.ask(gate.port)
         assert caller.response.read().text == "Hello"
         await gate.gateway.open.wait_empty()
         end = gate.end_of("ex-0")
         assert end is not None
         assert end[1].outcome == "success"
         assert gate.end_of("nobody") is None
+    assert gate.life.over.is_set()
+    assert not gate.life.hung
+
+
+async def test_what_the_server_says_that_an_application_has_died_of_is_kept() -> None:
+    """But for an answer that was given up."""
+    async with served(SOCKETED["json"]) as gate:
+        log = logging.getLogger("hypercorn.error")
+        for error in (ValueError("a bug"), Unfinished("stream_cut")):
+            log.error("died", exc_info=error)
+        assert [repr(each) for each in gate.crashes] == ["ValueError('a bug')"]
 
 
 def test_a_batch_knows_its_findings_apart() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ops.chaos.reading import Read
 from ops.chaos.responses import Response
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.wire import DONE, ROLE, STOP, error_event, text
-from ops.chaos.wired import answer_findings
+from ops.chaos.wired import answer_findings, words
 
 HEALTHY = SCENARIOS["healthy"]
 HELLO = ROLE + text("Hello") + STOP + DONE
@@ -31,6 +34,23 @@ def test_an_answer_that_is_right_is_right() -> None:
     assert numbers(streamed(HELLO[:-5], whole=False), cut_off=True) == []
     assert numbers(Response(over=True), cut_off=True) == []
     assert numbers(Response(400, {}, whole=True), cut_off=True) == []
+
+
+def test_a_part_of_a_call_is_right_where_the_answer_may_stop_anywhere() -> None:
+    """And nowhere else; another call is wrong everywhere."""
+    wanted = replace(HEALTHY, said="", calls=(("f", '{"a": 1}'),))
+
+    def found(call: tuple[str, str], *, cut_off: bool, done: bool = False) -> list[str]:
+        read = Read(calls={1: call}, done=done, finishes=1)
+        return [each.split()[0] for each in words(wanted, read, cut_off=cut_off)]
+
+    assert found(("f", '{"a": 1}'), cut_off=False, done=True) == []
+    assert found(("f", '{"a'), cut_off=True) == []
+    assert found(("f", '{"a'), cut_off=False) == ["I8"]
+    assert found(("f", '{"a'), cut_off=True, done=True) == ["I8"]
+    assert found(("g", ""), cut_off=True) == ["I8"]
+    more = Read(calls={0: ("f", '{"a": 1}'), 1: ("f", "")})
+    assert len(list(words(wanted, more, cut_off=False))) == 1
 
 
 @pytest.mark.parametrize(
