@@ -19,7 +19,7 @@ from gate.explain import Explanation
 from gate.failure import FailureKind
 from gate.filters.contract import FilterFactory
 from gate.health import ProviderHealth
-from gate.ingress import CHAT_PATH, ChatRequest, IngressSnapshot
+from gate.ingress import CHAT_PATH, CallerRequest, IngressSnapshot
 from gate.measures import Measures
 from gate.observe import Observation, Probe, Told, What
 from gate.refs import Refs
@@ -239,7 +239,7 @@ class Exchange:
         """Whether this target only has chat completions where the caller wants a response."""
         return self.chat is not None and "responses" not in target.capabilities
 
-    def sent_to(self, target: Target) -> ChatRequest:
+    def sent_to(self, target: Target) -> CallerRequest:
         """The request in the form in which this target gets it."""
         chat = self.chat if self.over_chat(target) else None
         return (chat or self.snapshot).request

@@ -24,7 +24,7 @@ from gate.explain import Explanation
 from gate.filters.builtin import filter_context, make_filters
 from gate.filters.output_policy import only_calls
 from gate.framing_tunnel import relayed_headers
-from gate.ingress import CHAT_PATH, ChatRequest, IngressSnapshot
+from gate.ingress import CHAT_PATH, CallerRequest, IngressSnapshot
 from gate.judging import Judge
 from gate.mending_format import format_mender
 from gate.model_echo import ModelEcho, echo_for
@@ -92,7 +92,7 @@ def reader_of(
     return endpoint.reader(kind, expected)
 
 
-def _echo(door: Door, request: ChatRequest, target: Target) -> ModelEcho | None:
+def _echo(door: Door, request: CallerRequest, target: Target) -> ModelEcho | None:
     """Where the caller named no model, a name in the answer is its own affair."""
     if request.model_at is None:
         return None
@@ -123,7 +123,7 @@ def continuable_of(
     return read_continuable(snapshot.body, request, door.endpoint)
 
 
-def explanation_of(door: Door, request: ChatRequest, pool: Pool) -> Explanation | None:
+def explanation_of(door: Door, request: CallerRequest, pool: Pool) -> Explanation | None:
     """Where the caller wants to be told what is decided; it says so in a header or in its metadata."""
     asked = door.explain or request.traced
     return Explanation(pool.route_name, pool.route.hold) if asked else None
@@ -231,7 +231,7 @@ def mode_of(framing: str, exchange: Exchange | None) -> str:
     return "passthrough" if exchange is not None and exchange.path == "tunnel" else "normalized"
 
 
-def framing_name(request: ChatRequest, exchange: Exchange | None) -> str:
+def framing_name(request: CallerRequest, exchange: Exchange | None) -> str:
     """The framing of a response that never began."""
     if exchange is not None and exchange.path == "tunnel":
         return "tunnel_sse" if request.stream else "tunnel_body"

@@ -44,7 +44,7 @@ from gate.budget import MemoryBudget, Reservation
 from gate.envelope import refusal
 from gate.errors import BudgetExceeded, RequestRefused
 from gate.events import Intake, Ping, Refused, Terminal, Wire
-from gate.ingress import ChatRequest, IngressSnapshot
+from gate.ingress import CallerRequest, IngressSnapshot
 from gate.observe import Measured, Observation, Outcome, OutcomeKind, What
 from gate.refs import ExchangeId, Refs
 from gate.relay import is_resource
@@ -103,7 +103,7 @@ class _Supervisor:
         self._budget = budget
         self._ending = ending
         self._written: Written | None = None
-        self._request: ChatRequest | None = None
+        self._request: CallerRequest | None = None
         self._pool: Pool | None = None
         self._admitted_as: Exchange | None = None
         self._terminal_sent = False
@@ -222,7 +222,7 @@ class _Supervisor:
         self._ending.exchange = exchange
         return exchange
 
-    def _pool_for(self, request: ChatRequest) -> Pool | Terminal:
+    def _pool_for(self, request: CallerRequest) -> Pool | Terminal:
         """The targets that serve the request. One whose body names no model says which in a header, unless its key may use one only."""
         pools, allowed = self._gateway.pools, self._door.models
         alias = request.model or self._door.model

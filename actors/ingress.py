@@ -23,7 +23,7 @@ from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
 from gate.events import Gone, Intake, Ready, Refused
 from gate.ingress import (
     INLINE_BYTES_MAX,
-    ChatRequest,
+    CallerRequest,
     IngressSnapshot,
     read_large_request,
     read_request,
@@ -163,20 +163,20 @@ class _Collected:
 
 async def _read(
     body: Body, snapshot: IngressSnapshot, door: Door, limits: LimitsConfig
-) -> ChatRequest:
+) -> CallerRequest:
     """The request that the body is; a large one is read step by step, with the loop free in between."""
     steps = _steps(body, door, limits.json_depth_max)
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            request: ChatRequest = stop.value
+            request: CallerRequest = stop.value
             return request
         snapshot.reserve(len(body))  # the exchange may have ended
         await trio.lowlevel.checkpoint()
 
 
-def _steps(body: Body, door: Door, depth_max: int) -> Steps[ChatRequest]:
+def _steps(body: Body, door: Door, depth_max: int) -> Steps[CallerRequest]:
     if door.relayed:
         return (
             yield from read_relayed_request(

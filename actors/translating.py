@@ -13,7 +13,7 @@ import trio
 
 from actors.context import Door, Pool, Target
 from gate.errors import BudgetExceeded, RequestRefused
-from gate.ingress import ChatRequest, IngressSnapshot
+from gate.ingress import CallerRequest, IngressSnapshot
 from gate.ingress_responses import RESPONSES_PATH
 from gate.over_chat import translate
 from gate.over_chat_pieces import Output
@@ -57,12 +57,14 @@ async def _translate(snapshot: IngressSnapshot, chat: IngressSnapshot) -> None:
     chat.fill(await _written(output, snapshot.body), request)
 
 
-async def _made(steps: Steps[ChatRequest], output: Output, chat: IngressSnapshot) -> ChatRequest:
+async def _made(
+    steps: Steps[CallerRequest], output: Output, chat: IngressSnapshot
+) -> CallerRequest:
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            request: ChatRequest = stop.value
+            request: CallerRequest = stop.value
             return request
         chat.reserve(output.kept)
         await trio.lowlevel.checkpoint()

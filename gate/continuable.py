@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gate.dialects import CEILINGS
-from gate.ingress import ChatRequest
+from gate.ingress import CallerRequest
 from gate.loose_json import member_value
 from gate.rebuild import primary_member
 from gate.splice import Body, Member, first_word, members_of
@@ -59,7 +59,7 @@ class Continuable(msgspec.Struct, frozen=True):
         return f"Continuable({sorted(self.ceilings)}, {len(self.stops)} stops)"
 
 
-def read_continuable(body: Body, request: ChatRequest, endpoint: str) -> Continuable | None:
+def read_continuable(body: Body, request: CallerRequest, endpoint: str) -> Continuable | None:
     """What `request`, read from `body`, says; None where its answer can't be continued."""
     members = {member.key: member for member in request.members}
     if request.choices != 1 or _asks_for_more(body, members):

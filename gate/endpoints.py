@@ -14,7 +14,7 @@ import msgspec
 from gate.events import Complete, Facts, Frame, Identity, Start
 from gate.framing import ChatJson, ChatSse, Framing
 from gate.framing_tunnel import TunnelBody, TunnelSse
-from gate.ingress import CHAT_PATH, CHAT_RULES, ChatRequest, RequestRules
+from gate.ingress import CHAT_PATH, CHAT_RULES, CallerRequest, RequestRules
 from gate.ingress_responses import RESPONSES_PATH, RESPONSES_RULES
 from gate.mending import ChatMender
 from gate.mending_think import ThinkTags
@@ -131,7 +131,7 @@ class Endpoint(ABC):
     def framing(self, start: Start) -> Framing:
         """The framing of one response."""
 
-    def repeated(self, body: Body, request: ChatRequest) -> bytes:
+    def repeated(self, body: Body, request: CallerRequest) -> bytes:
         """What of a request its response repeats: a JSON object, or nothing."""
         return b""
 
@@ -214,7 +214,7 @@ class _Responses(Endpoint):
     def framing(self, start: Start) -> Framing:
         return ResponsesSse(start) if start.shape.stream else ResponsesJson(start)
 
-    def repeated(self, body: Body, request: ChatRequest) -> bytes:
+    def repeated(self, body: Body, request: CallerRequest) -> bytes:
         return repeated(body, request)
 
     def kept_bytes(self, frames: Sequence[Frame]) -> int:

@@ -25,7 +25,7 @@ __all__ = [
     "CHOICES_MAX",
     "INLINE_BYTES_MAX",
     "READ",
-    "ChatRequest",
+    "CallerRequest",
     "Details",
     "IngressSnapshot",
     "RequestRules",
@@ -78,7 +78,7 @@ READ: Final = frozenset(
 )
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
+class CallerRequest(msgspec.Struct, frozen=True):
     """What the gate reads of a request. `model_at`: where `model` stands in the body; `members`: all of its top level, so that none has to scan it again.
 
     A request that is relayed may be a form (`form`), whose fields are no members, or name no model at all: then `model` is empty and `model_at` None. `stored`: the
@@ -132,13 +132,13 @@ class IngressSnapshot:
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation: Reservation | None = budget.reserve(0)
         self._body: Body = b""
-        self._request: ChatRequest | None = None
+        self._request: CallerRequest | None = None
 
     def reserve(self, size: int) -> None:
         """Asks for room for `size` bytes of body in all. Raises `BudgetExceeded`."""
         self._open().resize(size)
 
-    def fill(self, body: Body, request: ChatRequest) -> None:
+    def fill(self, body: Body, request: CallerRequest) -> None:
         """Takes the checked body, which nobody changes any more; its reservation is the body's size from now on."""
         self._open().resize(len(body))
         self._body, self._request = body, request
@@ -154,7 +154,7 @@ class IngressSnapshot:
         return self._request is not None
 
     @property
-    def request(self) -> ChatRequest:
+    def request(self) -> CallerRequest:
         self._open()
         assert self._request is not None, "filled before it is read"
         return self._request
@@ -175,19 +175,19 @@ class IngressSnapshot:
         return f"IngressSnapshot({state})"
 
 
-def read_chat_request(body: bytes, *, depth_max: int) -> ChatRequest:
+def read_chat_request(body: bytes, *, depth_max: int) -> CallerRequest:
     """Checks a chat request and reads it. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
     return read_request(body, CHAT_RULES, depth_max=depth_max)
 
 
-def read_request(body: bytes, rules: RequestRules, *, depth_max: int) -> ChatRequest:
+def read_request(body: bytes, rules: RequestRules, *, depth_max: int) -> CallerRequest:
     """Checks a request and reads it by these rules. Raises `RequestRefused` (400, with `param` where one member is to blame)."""
     return finished(_read(body, check_object(body, depth_max=depth_max), rules))
 
 
 def read_large_request(
     body: Body, rules: RequestRules | None = None, *, depth_max: int, window: int = WINDOW
-) -> Steps[ChatRequest]:
+) -> Steps[CallerRequest]:
     """The same in bounded steps, for a body that no single call should go over. Without `rules`: a chat request."""
     members = yield from check_large_object(body, depth_max=depth_max, window=window)
     return (yield from _read(body, members, rules or CHAT_RULES))
@@ -236,7 +236,7 @@ def check_json(body: bytes) -> None:
         raise RequestRefused(400, "invalid_json") from error
 
 
-def _read(body: Body, members: tuple[Member, ...], rules: RequestRules) -> Steps[ChatRequest]:
+def _read(body: Body, members: tuple[Member, ...], rules: RequestRules) -> Steps[CallerRequest]:
     """What the members say; they have been checked as JSON."""
     found: dict[str, Member] = {}
     for member in members:
@@ -249,7 +249,7 @@ def _read(body: Body, members: tuple[Member, ...], rules: RequestRules) -> Steps
     check_model(model)
     stream = boolean(value_of(body, found.get("stream")), "stream")
     details = yield from rules.read(body, found)
-    return ChatRequest(
+    return CallerRequest(
         model=model,
         stream=stream,
         include_usage=details.include_usage,

@@ -17,7 +17,7 @@ from gate.errors import RequestRefused
 from gate.form import Field, boundary_of, scan_form
 from gate.ingress import (
     INLINE_BYTES_MAX,
-    ChatRequest,
+    CallerRequest,
     boolean,
     check_large_object,
     check_model,
@@ -41,7 +41,7 @@ _LISTED: Final = b'"['  # what a list of prompts begins with, rather than one of
 
 def read_relayed_request(
     body: Body, content_type: bytes, *, endpoint: str, depth_max: int
-) -> Steps[ChatRequest]:
+) -> Steps[CallerRequest]:
     """Checks a request and reads it, in bounded steps where it is large. Raises `RequestRefused` (400)."""
     media = media_type(content_type)
     if media == b"multipart/form-data":
@@ -66,7 +66,7 @@ def read_relayed_request(
     return _of_members(body, members, endpoint)
 
 
-def _of_members(body: Body, members: tuple[Member, ...], endpoint: str) -> ChatRequest:
+def _of_members(body: Body, members: tuple[Member, ...], endpoint: str) -> CallerRequest:
     found: dict[str, Member] = {}
     for member in members:
         if member.key in _READ and member.key in found:
@@ -116,7 +116,7 @@ def _choices(body: Body, found: dict[str, Member]) -> int:
     return each * len(prompts)
 
 
-def _of_form(fields: dict[str, Field]) -> ChatRequest:
+def _of_form(fields: dict[str, Field]) -> CallerRequest:
     model, stream = fields.get("model"), fields.get("stream")
     said = stream.text.strip().lower() if stream is not None else ""
     if said not in _SWITCHES:
@@ -137,8 +137,8 @@ def _request(
     form: bool = False,
     options_at: Member | None = None,
     usage_unasked: bool = False,
-) -> ChatRequest:
-    return ChatRequest(
+) -> CallerRequest:
+    return CallerRequest(
         model=model,
         stream=stream,
         include_usage=False,

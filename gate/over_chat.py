@@ -15,7 +15,7 @@ import types
 from collections.abc import Mapping
 from typing import Final
 
-from gate.ingress import CHAT_PATH, READ, ChatRequest
+from gate.ingress import CHAT_PATH, READ, CallerRequest
 from gate.json_parts import Parts, Span
 from gate.over_chat_input import Messages
 from gate.over_chat_pieces import Output, refused
@@ -89,7 +89,7 @@ def callers_param(param: str | None) -> str | None:
     return _CALLERS.get(name, param)
 
 
-def translate(body: Body, request: ChatRequest, output: Output) -> Steps[ChatRequest]:
+def translate(body: Body, request: CallerRequest, output: Output) -> Steps[CallerRequest]:
     """Writes the chat request of a Responses request that was read from `body`; what the gate reads of it. Raises `RequestRefused` (400), with the member that chat has no place for as `param`."""
     found = {member.key: (member.value_start, member.value_end) for member in request.members}
     return (yield from _Translation(Parts(body), found, request, output).run())
@@ -102,14 +102,14 @@ def _inner(param: str, name: str) -> str:
 
 class _Translation:
     def __init__(
-        self, source: Parts, found: Mapping[str, Span], request: ChatRequest, output: Output
+        self, source: Parts, found: Mapping[str, Span], request: CallerRequest, output: Output
     ) -> None:
         self._source = source
         self._found = found
         self._request = request
         self._output = output
 
-    def run(self) -> Steps[ChatRequest]:
+    def run(self) -> Steps[CallerRequest]:
         output = self._output
         logprobs = yield from self._checked()
         output.member("model", self._found["model"])
@@ -133,10 +133,10 @@ class _Translation:
         output.close()
         return self._read()
 
-    def _read(self) -> ChatRequest:
+    def _read(self) -> CallerRequest:
         request, members = self._request, tuple(self._output.members)
         model_at = next(member for member in members if member.key == "model")
-        return ChatRequest(
+        return CallerRequest(
             model=request.model,
             stream=request.stream,
             include_usage=request.stream,

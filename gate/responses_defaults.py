@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gate.ingress import ChatRequest
+from gate.ingress import CallerRequest
 from gate.loose_json import encoded, items, member_value, tolerant_object
 from gate.splice import Body
 
@@ -65,7 +65,7 @@ _OF_A_SCHEMA: Final[Mapping[str, Any]] = types.MappingProxyType(
 )
 
 
-def repeated(body: Body, request: ChatRequest) -> bytes:
+def repeated(body: Body, request: CallerRequest) -> bytes:
     """The members of a request that its response repeats, as one JSON object; those that are too large are left out."""
     told: dict[str, Any] = {}
     size = 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gate.dialects import CEILINGS
-from gate.ingress import ChatRequest
+from gate.ingress import CallerRequest
 from gate.loose_json import items, member_value, string
 from gate.splice import Body, JsonRefused, Member, scan_elements, scan_members
 
@@ -56,7 +56,7 @@ class ToolRules(msgspec.Struct, frozen=True):
         return f"ToolRules({len(self.tools)} tools)"
 
 
-def read_tool_rules(body: Body, request: ChatRequest) -> ToolRules | None:
+def read_tool_rules(body: Body, request: CallerRequest) -> ToolRules | None:
     """What `request`, read from `body`, says; None where it says nothing."""
     ceilings = CEILINGS[request.endpoint]
     known = _MEMBERS.union(ceilings)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gate.errors import RequestRefused
-from gate.ingress import ChatRequest, read_chat_request, read_request
+from gate.ingress import CallerRequest, read_chat_request, read_request
 from gate.ingress_responses import RESPONSES_RULES
 from gate.over_chat import translate
 from gate.over_chat_pieces import Output
@@ -29,7 +29,7 @@ def written(output: Output, body: Body) -> bytes:
     return b"".join([each if isinstance(each, bytes) else body[slice(*each)] for each in pieces])
 
 
-def translated_bytes(data: bytes, *, large: bool = False) -> tuple[bytes, ChatRequest]:
+def translated_bytes(data: bytes, *, large: bool = False) -> tuple[bytes, CallerRequest]:
     """The chat request of this one. `large`: from mapped memory, as large bodies are."""
     body: Body = mapped(data) if large else data
     request = read_request(data, RESPONSES_RULES, depth_max=64)

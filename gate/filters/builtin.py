@@ -21,7 +21,7 @@ from gate.filters.refusal import RefusalFilter
 from gate.filters.repetition import RepetitionFilter
 from gate.filters.structured_output import structured_output
 from gate.filters.tool_calls import tool_calls
-from gate.ingress import ChatRequest
+from gate.ingress import CallerRequest
 from gate.ingress_responses import RESPONSES_PATH
 from gate.loose_json import member_value
 from gate.schema_cache import RequestSchemas, SchemaCache
@@ -60,7 +60,7 @@ SWITCHED: Final = ("output_policy",)
 
 def filter_context(
     body: Body,
-    request: ChatRequest,
+    request: CallerRequest,
     *,
     structured_output: StructuredOutput,
     output_policy: OutputPolicy = "off",

@@ -17,7 +17,7 @@ from gate.errors import BudgetExceeded, RequestRefused, SnapshotClosed
 from gate.ingress import (
     INLINE_BYTES_MAX,
     READ,
-    ChatRequest,
+    CallerRequest,
     IngressSnapshot,
     read_chat_request,
     read_large_request,
@@ -28,14 +28,14 @@ DEPTH = 64
 BODY = b'{"model":"small","messages":[{"role":"user","content":"hi"}]}'
 
 
-def read(body: bytes, depth_max: int = DEPTH) -> ChatRequest:
+def read(body: bytes, depth_max: int = DEPTH) -> CallerRequest:
     """The request that a body is, read in steps as well as at once: the same, or the same refusal."""
     at_once = partial(read_chat_request, body, depth_max=depth_max)
     assert said(lambda: finished(read_large_request(body, depth_max=depth_max))) == said(at_once)
     return at_once()
 
 
-def said(read_it: Callable[[], ChatRequest]) -> object:
+def said(read_it: Callable[[], CallerRequest]) -> object:
     """The request, or its refusal."""
     try:
         return read_it()
@@ -55,7 +55,7 @@ def refusal_of(body: bytes, depth_max: int = DEPTH) -> tuple[int, str, str | Non
     return caught.value.http_status, caught.value.public_code, caught.value.param
 
 
-def named(body: bytes, request: ChatRequest) -> bytes:
+def named(body: bytes, request: CallerRequest) -> bytes:
     """The bytes of the model's name."""
     assert request.model_at is not None
     return body[request.model_at.value_start : request.model_at.value_end]

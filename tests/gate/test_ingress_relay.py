@@ -8,7 +8,7 @@ import pytest
 
 from gate.completions import PATH as COMPLETIONS
 from gate.errors import RequestRefused
-from gate.ingress import INLINE_BYTES_MAX, ChatRequest
+from gate.ingress import INLINE_BYTES_MAX, CallerRequest
 from gate.ingress_relay import PROMPTS_MAX, read_relayed_request
 from gate.splice import Body
 from gate.steps import finished
@@ -18,7 +18,7 @@ JSON = b"application/json"
 FORM = b"multipart/form-data; boundary=cut"
 
 
-def read(body: Body, kind: bytes = JSON, *, endpoint: str = "/v1/embeddings") -> ChatRequest:
+def read(body: Body, kind: bytes = JSON, *, endpoint: str = "/v1/embeddings") -> CallerRequest:
     """The request."""
     return finished(read_relayed_request(body, kind, endpoint=endpoint, depth_max=8))
 
@@ -30,7 +30,7 @@ def refused(body: Body, kind: bytes = JSON, *, endpoint: str = "/v1/embeddings")
     return caught.value.public_code, caught.value.param
 
 
-def named(body: bytes, request: ChatRequest) -> bytes:
+def named(body: bytes, request: CallerRequest) -> bytes:
     """The bytes of the model's name."""
     assert request.model_at is not None
     return body[request.model_at.value_start : request.model_at.value_end]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gate.errors import RequestRefused
-from gate.ingress import ChatRequest, read_large_request, read_request
+from gate.ingress import CallerRequest, read_large_request, read_request
 from gate.ingress_responses import RESPONSES_RULES
 from gate.steps import finished
 
 
-def read(**members: Any) -> ChatRequest:
+def read(**members: Any) -> CallerRequest:
     """The request that these members make, read at once as well as in steps."""
     body = json.dumps({"model": "small", "input": "Hi", **members}).encode()
     steps = read_large_request(body, RESPONSES_RULES, depth_max=64)
