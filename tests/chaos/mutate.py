@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -80,18 +81,22 @@ def _chaos(home: Path, schedule: str, scenarios: Sequence[str], ring: int) -> st
     return f"{case}: {lines[at + 1].strip()}"
 
 
+def _timed(mutant: Mutant) -> tuple[str, float]:
+    began = monotonic()
+    return hunt(mutant), monotonic() - began
+
+
 def main(names: Sequence[str]) -> int:
     """Hunts all, or those named; the exit code: 1 where more of those that no guard masks survive than may."""
     chosen = [each for each in (*MUTANTS, *EDGES) if not names or each.name in names]
     killed: set[str] = set()
-    for mutant in chosen:
-        began = monotonic()
-        found = hunt(mutant)
-        if found:
-            killed.add(mutant.name)
-        word = "killed  " if found else "SURVIVED"
-        what = found[:140] or mutant.masked or "and nobody knows why"
-        print(f"{word} {mutant.name}: {what} ({monotonic() - began:.0f} s)", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as hunters:
+        for mutant, (found, seconds) in zip(chosen, hunters.map(_timed, chosen), strict=True):
+            if found:
+                killed.add(mutant.name)
+            word = "killed  " if found else "SURVIVED"
+            what = found[:140] or mutant.masked or "and nobody knows why"
+            print(f"{word} {mutant.name}: {what} ({seconds:.0f} s)", flush=True)
     counted = {each.name for each in chosen if not each.masked}
     share = len(killed & counted) / max(1, len(counted))
     print(
