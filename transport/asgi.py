@@ -319,9 +319,7 @@ async def _refuse(
     if error.status in {413, 431, 503} or error.code == "ambiguous_length":
         headers.append((b"connection", b"close"))
     await caller.start(error.status, headers)
-    await caller.write(body)
-    await caller.discard()
-    await caller.end()
+    await caller.end(body)
 
 
 def _load_from_environment() -> Loaded | None:

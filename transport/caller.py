@@ -21,13 +21,19 @@ class AsgiCaller:
         self._receive = receive
         self._send = send
         self._body_over = trio.Event()
+        self._receiving: trio.Event | None = None  # set when what is being received has come
         self.started = False
         self.ended = False
         self.aborted = False
 
     async def receive(self) -> BodyPart | Disconnected:
         """The next part of the body, or that the caller has left. After a normal end the server says so as well."""
-        message = await self._receive()
+        receiving = self._receiving = trio.Event()
+        try:
+            message = await self._receive()
+        finally:
+            receiving.set()
+            self._receiving = None
         if message["type"] != "http.request":
             self._body_over.set()
             return Disconnected()
@@ -35,13 +41,6 @@ class AsgiCaller:
         if last:
             self._body_over.set()
         return BodyPart(bytes(message.get("body", b"")), last=last)
-
-    async def discard(self) -> None:
-        """Reads the rest of a refused body and forgets it, for so long as `end` would wait for it."""
-        with trio.move_on_after(LINGER_SECONDS):
-            while not self._body_over.is_set():
-                await self.receive()
-        self._body_over.set()  # waited for long enough
 
     async def start(self, status: int, headers: Headers) -> None:
         """Status and header fields; the server sends them with the first bytes of the body."""
@@ -61,16 +60,26 @@ class AsgiCaller:
         """The last bytes of the body.
 
         While the caller still writes its own (a refusal), the connection is held open for a moment more: closed at once, the kernel would answer
-        the rest with a reset, and the caller would never read what it was told. Somebody has to go on receiving meanwhile.
+        the rest with a reset, and the caller would never read what it was told. Whoever receives meanwhile goes on; where nobody does, because
+        ingress is no more, this does.
         """
         if not self._body_over.is_set():
             await self.write(data)
             data = b""
             with trio.move_on_after(LINGER_SECONDS):
-                await self._body_over.wait()
+                await self._rest_received()
+            self._body_over.set()  # waited for long enough
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
         self.ended = True
 
     def abort(self) -> None:
         """Whoever runs the application returns without the last part: the server then drops the connection, or resets the stream."""
         self.aborted = True
+
+    async def _rest_received(self) -> None:
+        """Reads the rest of a body and forgets it, by turns with whoever else receives."""
+        while not self._body_over.is_set():
+            if self._receiving is None:
+                await self.receive()
+            else:
+                await self._receiving.wait()

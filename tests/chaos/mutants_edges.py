@@ -194,12 +194,19 @@ EDGES: Final = (
     _edge(
         MEMORY,
         "refused-body-is-not-read",
-        ASGI,
-        "    await caller.write(body)\n    await caller.discard()\n",
-        "    await caller.write(body)\n",
+        CALLER,
+        "                await self._rest_received()\n",
+        "                pass\n",
         "left-early",
         "large",
-        masked="the end waits for so long as somebody might read the rest",
+    ),
+    _edge(
+        MEMORY,
+        "end-waits-for-somebody-else-to-read",
+        CALLER,
+        "                await self.receive()\n            else",
+        "                await self._body_over.wait()\n            else",
+        "left-early",
     ),
     # --- on sockets only
     _edge(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 import trio
+import trio.testing
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
 from trio.testing import MockClock
 
@@ -95,9 +97,10 @@ async def test_a_refusal_is_said_at_once_but_ended_when_the_caller_is_done(
     caller = server.caller()
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(caller.discard)
+        nursery.start_soon(_received_within, trio.CancelScope(), caller)
         await caller.start(413, [])
         await caller.end(b"no")
+        nursery.cancel_scope.cancel()
     assert trio.current_time() - began == 1.5
     assert [message.get("body") for message in server.sent] == [None, b"no", b""]
     assert [message.get("more_body") for message in server.sent] == [None, True, False]
@@ -106,14 +109,12 @@ async def test_a_refusal_is_said_at_once_but_ended_when_the_caller_is_done(
 async def test_a_caller_that_never_finishes_its_body_is_not_waited_for(
     autojump_clock: MockClock,
 ) -> None:
-    """One moment in all: what was discarded in vain is not waited for again."""
+    """A moment, and no longer."""
     server = Server(*[part(b"a")] * 100, every=0.1)
     caller = server.caller()
     began = trio.current_time()
     await caller.start(413, [])
-    await caller.write(b"no")
-    await caller.discard()
-    await caller.end()
+    await caller.end(b"no")
     assert trio.current_time() - began == LINGER_SECONDS
     assert server.sent[-1]["more_body"] is False
 
@@ -125,7 +126,28 @@ async def test_nobody_waits_for_the_body_of_a_caller_that_has_left(
     server = Server(part(b"a"), GONE)
     caller = server.caller()
     began = trio.current_time()
-    await caller.discard()
     await caller.end(b"no")
     assert trio.current_time() == began
     assert caller.ended
+
+
+async def test_where_nobody_receives_any_more_the_end_does(autojump_clock: MockClock) -> None:
+    """Whoever received was cancelled before, or is meanwhile: a caller that leaves is missed at once."""
+    for cancelled_after in (0.0, 0.7):
+        server = Server(part(b"a"), GONE, every=0.5)
+        caller = server.caller()
+        async with trio.open_nursery() as nursery:
+            receiving = trio.CancelScope(deadline=trio.current_time() + cancelled_after)
+            nursery.start_soon(_received_within, receiving, caller)
+            await trio.testing.wait_all_tasks_blocked()
+            began = trio.current_time()
+            await caller.end(b"no")
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() - began == pytest.approx(1.0 if not cancelled_after else 1.2)
+        assert server.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def _received_within(scope: trio.CancelScope, caller: AsgiCaller) -> None:
+    with scope:
+        while True:
+            await caller.receive()
