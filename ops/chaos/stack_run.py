@@ -229,6 +229,7 @@ async def _exchange(run: Run, gateway: Gateway, server: Server, nursery: trio.Nu
     await gateway.open.wait_empty()
     await trio.testing.wait_all_tasks_blocked()
     run.over_at, run.calls_over = run.injector.count, run.calls.count
+    run.injector.disarm()
     run.over_seconds = trio.current_time()
     run.net.over = True
     for host in run.net.hosts.values():
