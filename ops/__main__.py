@@ -293,7 +293,7 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
     cancel: Annotated[
         list[str] | None,
         typer.Option(
-            help="WHO:K: cancel req, caller, drain or an actor at point K; from ring 2 on also reset, half (the caller's connection) and provider. In ring 3 K is in tenths of a millisecond."
+            help="WHO:K: cancel req, caller, drain or an actor at point K; from ring 2 on also reset, half (the caller's connection), provider and stop (SIGTERM). In ring 3 K is in tenths of a millisecond."
         ),
     ] = None,
     raised: Annotated[

@@ -58,6 +58,7 @@ _KEY: Final = re.compile(rb"[ -~]{1,255}")
 _RELAYED: Final = re.compile(r"/v1(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+")
 _QUERY: Final = re.compile(rb"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*")
 FORWARDED: Final = frozenset({b"openai-beta"})
+LEFT: Final = frozenset({"caller_gone", "caller_too_slow"})  # nobody takes an answer any more
 DRAIN_RETRY_AFTER: Final = 2.0  # seconds; another instance takes over meanwhile
 
 
@@ -223,14 +224,13 @@ class App:
             self.metrics.refused(refused)
             await _refuse(caller, refused, request_id)
             return
-        abandoned = (
-            outcome.kind is OutcomeKind.ABANDONED and outcome.code
-        )  # the caller has left, or does not read
-        if abandoned or caller.ended or caller.aborted:
+        left = outcome.kind is OutcomeKind.ABANDONED and outcome.code in LEFT
+        if left or caller.ended or caller.aborted:
             return
         if caller.started:
             raise Unfinished(outcome.code)
-        await _refuse(caller, refusal(500, "internal_error"), request_id)
+        told = refusal(503, "shutdown") if outcome.code == "shutdown" else refusal(500, "internal_error")  # fmt: skip
+        await _refuse(caller, told, request_id)
 
     def _refused(
         self, scope: HTTPScope, headers: Mapping[bytes, bytes], gateway: Gateway

@@ -35,7 +35,9 @@ from transport.configfile import Loaded
 from transport.quick_send import quick_send
 
 __all__ = [
+    "GRACEFUL_SECONDS",
     "ListenFailed",
+    "drain",
     "open_listener",
     "seldom_collected",
     "serve",
@@ -178,18 +180,23 @@ async def _drain_at_signal(
 
 async def _second_signal(signals: Any, gateway: Gateway, drain_seconds: float) -> bool:
     """Drains; whether a second signal cut it short."""
-    gateway.draining = True
-    gateway.dispatch.drain(trio.current_time() + drain_seconds)
     async with trio.open_nursery() as nursery:
         again = _Again()
         nursery.start_soon(again.watch, signals, nursery.cancel_scope)
-        with trio.move_on_after(drain_seconds):
-            await gateway.open.wait_empty()
-        gateway.open.shut_down()
-        with trio.move_on_after(FAREWELL_SECONDS):
-            await gateway.open.wait_empty()
+        await drain(gateway, drain_seconds)
         nursery.cancel_scope.cancel()
     return again.came
+
+
+async def drain(gateway: Gateway, drain_seconds: float) -> None:
+    """Nothing new is taken; what is in flight goes on for so long, and then sends its terminal. Over when all is, or a little later."""
+    gateway.draining = True
+    gateway.dispatch.drain(trio.current_time() + drain_seconds)
+    with trio.move_on_after(drain_seconds):
+        await gateway.open.wait_empty()
+    gateway.open.shut_down()
+    with trio.move_on_after(FAREWELL_SECONDS):
+        await gateway.open.wait_empty()
 
 
 class _Again:

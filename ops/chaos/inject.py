@@ -152,6 +152,11 @@ class Injector(trio.abc.Instrument):
         self._struck = False
         self._told: dict[trio.lowlevel.Task, int] = {}
 
+    def disarm(self) -> None:
+        """What has not struck by now does not: whatever it was meant for is over."""
+        self._waiting.clear()
+        self._next = 0
+
     def after_io_wait(self, timeout: float) -> None:
         """Time may have passed: the next point is one of its own."""
         self._fresh = self._heard = True

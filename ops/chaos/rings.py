@@ -52,11 +52,14 @@ CORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of ring 2 and ring 3 a search takes. `core`, `every`: each so-manieth fault of the scenarios in `CORE`, and of the others (0: none); `batches`: of callers, for each scenario on sockets; every other one is told to stop."""
+    """How much of ring 2 and ring 3 a search takes. `core`, `every`: each so-manieth fault of the scenarios in `CORE`, and of the others (0: none); `core_pairs`, `pairs`: the same of second faults; `batches`: of callers, for each scenario on sockets; with an odd seed the service is told to stop. `stopped`: beside them each so-manieth scenario has one of those (0: none)."""
 
     core: int
     every: int
     batches: int
+    stopped: int = 0
+    core_pairs: int = 0
+    pairs: int = 0
     schedules: tuple[str, ...] = (FIFO,)
 
 
@@ -64,21 +67,24 @@ SHARES: Final[Mapping[str, Share]] = MappingProxyType(
     {
         "quick": Share(core=60, every=0, batches=0),
         ALONE: Share(core=6, every=60, batches=2),
-        "full": Share(core=1, every=12, batches=2),
-        "deep": Share(core=1, every=1, batches=20, schedules=tuple(schedule_names(2))),
+        "full": Share(core=1, every=12, batches=1, stopped=3, core_pairs=120),
+        "deep": Share(
+            core=1, every=1, batches=20, core_pairs=20, pairs=60, schedules=tuple(schedule_names(2))
+        ),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """One scenario of a ring under one schedule, or with one seed. `every`: each so-manieth fault."""
+    """One scenario of a ring under one schedule, or with one seed. `every`: each so-manieth fault; `pairs`: of second faults."""
 
     ring: int
     scenario: str
     schedule: str = FIFO
     every: int = 1
     seed: int = 0
+    pairs: int = 0
 
 
 def names_of(ring: int) -> Sequence[str]:
@@ -96,11 +102,10 @@ def portions(level: str, ring: int, names: Sequence[str], schedule: str | None) 
     """What a search of this level does in this ring; scenarios that are named are struck at every point."""
     share = SHARES[level]
     if ring == SOCKETS:
-        return [
-            Portion(ring, name, seed=seed)
-            for seed in range(share.batches)
-            for name in names or SOCKETED
-        ]
+        every = [*(names or SOCKETED)]
+        batches = [Portion(ring, each, seed=at) for at in range(share.batches) for each in every]
+        stopped = every[:: share.stopped] if share.stopped else []
+        return batches + [Portion(ring, each, seed=1) for each in stopped]
     schedules = share.schedules if schedule is None else (schedule,)
     return list(_in_memory(share, schedules, names))
 
@@ -108,9 +113,11 @@ def portions(level: str, ring: int, names: Sequence[str], schedule: str | None) 
 def _in_memory(share: Share, schedules: Sequence[str], names: Sequence[str]) -> Iterator[Portion]:
     for schedule in schedules:
         for name in names or names_of(MEMORY):
-            every = 1 if names else share.core if name in CORE else share.every
+            core = name in CORE
+            every = 1 if names else share.core if core else share.every
             if every:
-                yield Portion(MEMORY, name, schedule, every)
+                pairs = share.core_pairs if core else share.pairs
+                yield Portion(MEMORY, name, schedule, every, pairs=pairs)
 
 
 def explored(portion: Portion, *, first: bool) -> Tally:
@@ -119,7 +126,12 @@ def explored(portion: Portion, *, first: bool) -> Tally:
         return sockets_search.explore(portion.scenario, portion.seed)
     scenario = SCENARIOS[portion.scenario]
     tally = stack_search.explore(
-        portion.scenario, scenario, portion.schedule, every=portion.every, first=first
+        portion.scenario,
+        scenario,
+        portion.schedule,
+        every=portion.every,
+        pairs=portion.pairs,
+        first=first,
     )
     tally.failures = [_shrunk(each) for each in tally.failures[:3]] + tally.failures[3:]
     return tally

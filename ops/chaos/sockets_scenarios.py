@@ -105,7 +105,7 @@ _OWN: Final[dict[str, Socketed]] = {
             targets=[[None], [HELLO]],
             said="Hello",
             asking=Asking((LARGE,)),
-            route=NEXT,
+            route=route(recovery=RecoveryConfig(backoff_seconds=0.0)),
         ),
         handlers={0: _resets_at_once},
         many=6,

@@ -24,7 +24,7 @@ from ops.chaos.run import warnings_kept
 from ops.chaos.scenario import Asking, Scenario
 from ops.chaos.sockets import DRAIN_SECONDS, Life, Served, Socketed, descriptors, served, threads
 from ops.chaos.sockets_callers import Caller
-from ops.chaos.sockets_checks import caller_findings
+from ops.chaos.sockets_checks import LATE_TIMES, caller_findings
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.wired import leaves, said
 
@@ -99,7 +99,7 @@ def _stopped(life: Life, seen: Seen) -> None:
     assert life.stopped_at is not None
     assert life.over_at is not None
     took = life.over_at - life.stopped_at - DRAIN_SECONDS
-    if took > STOP_SECONDS + seen.late:
+    if took > STOP_SECONDS + LATE_TIMES * seen.late:
         seen.common.append(f"I12 the service took {took:.1f} s to stop, behind its drain")
     if life.hung:
         seen.common.append("I0 the service did not come to its end")

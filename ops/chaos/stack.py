@@ -34,6 +34,7 @@ from ops.chaos.scenario import Asking
 from ops.provider_connection import Connection, Stats
 from transport.asgi import App
 from transport.pool import Wire
+from transport.serve import GRACEFUL_SECONDS
 from transport.telemetry import LogSink
 
 __all__ = [
@@ -156,14 +157,25 @@ class Server:
 
     def __init__(self, app: App, config: Config, calls: Calls) -> None:
         self.open = 0
+        self.closed = False  # to new connections
+        self._scopes: set[trio.CancelScope] = set()
         self._app = ASGIWrapper(cast(ASGIFramework, app))
         self._config = config
         self._context = WorkerContext(None)
         self._calls = calls
 
+    async def stop(self) -> None:
+        """As Hypercorn does it: idle connections close at once, and the others have some time."""
+        self.closed = True
+        await self._context.terminated.set()
+        await trio.sleep(GRACEFUL_SECONDS)
+        for each in self._scopes:
+            each.cancel()
+
     async def serve(self, end: End, part: str, scope: trio.CancelScope) -> None:
         """One connection, to its end. `scope`: what a server that stops would cancel."""
         PART.set(part)
+        self._scopes.add(scope)
         if part == PART_STRUCK:
             end.fails = lambda call: self._calls.due(f"caller.{call}")
         self.open += 1
@@ -174,6 +186,7 @@ class Server:
                 await TCPServer(self._app, self._config, self._context, state, stream).run()
         finally:
             self.open -= 1
+            self._scopes.remove(scope)
             await trio.aclose_forcefully(end)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from gate.observe import OutcomeKind, What
-from ops.chaos.cases import CALLER, DRAIN, HALF, PROVIDER, REQUEST, RESET
+from ops.chaos.cases import CALLER, DRAIN, HALF, PROVIDER, REQUEST, RESET, STOP
 from ops.chaos.hosts import FINE
 from ops.chaos.inject import Abandoned, Bug
 from ops.chaos.stack import CONNECT_SECONDS, SERVER
@@ -25,7 +25,7 @@ __all__ = ["broken"]
 CLOSE_SECONDS: Final = 0.0  # of virtual time, between the caller's leaving and the provider's close
 OUTER: Final = frozenset({"sink", "ingress", "watch", "exchange", SERVER, ""})
 """Whose death takes the sink along."""
-OUTSIDE: Final = frozenset({REQUEST, CALLER, RESET, HALF, PROVIDER, DRAIN})
+OUTSIDE: Final = frozenset({REQUEST, CALLER, RESET, HALF, PROVIDER, STOP, DRAIN})
 READS_MAX: Final = 20  # of a slow caller, before what is under way has gone out
 
 Check = Callable[[Run], Iterator[str]]
@@ -84,6 +84,10 @@ def _once_more(run: Run) -> Iterator[str]:
     """The gate is none the worse for it."""
     assert run.after is not None
     response = run.after.response
+    if STOP in _hits(run):
+        if response.status not in {0, 503}:
+            yield f"I1 status {response.status} from a service that has stopped"
+        return
     if not response.whole or response.status != 200:
         yield f"I1 one more request: status {response.status}, {'whole' if response.whole else 'not whole'}"
     elif response.read().text != FINE or response.rest:
@@ -93,7 +97,7 @@ def _once_more(run: Run) -> Iterator[str]:
 def _rivals(run: Run) -> Iterator[str]:
     whole = [each for each in run.rivals if each.response.whole and each.response.status == 200]
     wanted = run.scenario.rivals + run.scenario.followers
-    if len(whole) != wanted and not _hits(run) & {DRAIN, PROVIDER}:
+    if len(whole) != wanted and not _hits(run) & {DRAIN, STOP, PROVIDER}:
         yield f"I1 {len(whole)} of {wanted} other exchanges got their answer"
 
 
@@ -161,9 +165,13 @@ def _told_once(run: Run) -> Iterator[str]:
 
 def _wire(run: Run) -> Iterator[str]:
     passed = [list(each.passed.values()) for each in run.services.values() if each.decides]
-    yield from answer_findings(
-        run.scenario, run.caller.response, cut_off=_cut_off(run), passed=passed
-    )
+    cut_off = _cut_off(run) or _unserved(run)
+    yield from answer_findings(run.scenario, run.caller.response, cut_off=cut_off, passed=passed)
+
+
+def _unserved(run: Run) -> bool:
+    """A service that stops may close its doors on a request that it has not begun."""
+    return STOP in _hits(run) and not run.told and not run.caller.response.status
 
 
 def _outcome(run: Run) -> Iterator[str]:

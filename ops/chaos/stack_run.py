@@ -16,7 +16,7 @@ import trio.testing
 
 from actors.context import Gateway
 from gate.observe import Observation, What
-from ops.chaos.cases import HALF, PORT, PROVIDER, RESET, Case
+from ops.chaos.cases import HALF, PORT, PROVIDER, RESET, STOP, Case
 from ops.chaos.configured import configured
 from ops.chaos.hosts import AFTER, FINE_REQUEST, SUBJECT, PlayedService, PlayedTarget, hosts_of
 from ops.chaos.inject import Injector, Targets
@@ -43,13 +43,14 @@ from transport.containment import LOOK_SECONDS, contained
 from transport.provider import HttpProvider
 from transport.quick_send import quick_send
 from transport.runtime import open_gateway
-from transport.serve import server_config
+from transport.serve import drain, server_config
 
 __all__ = ["Run", "play"]
 
 _FINE_ASKING: Final = Asking((FINE_REQUEST,))
 _RIVAL_ASKING: Final = Asking((request(),))
 WRITE_SECONDS: Final = 60.0
+DRAIN_SECONDS: Final = 0.3
 HYPERCORN: Final = version("hypercorn")  # once: a look at what is installed takes a millisecond
 H11: Final = version("h11")
 
@@ -70,6 +71,7 @@ class Run:
     clients: list[Client] = field(default_factory=list)
     rivals: list[Client] = field(default_factory=list)
     after: Client | None = None
+    stop: trio.Event = field(default_factory=trio.Event)
     observations: list[tuple[float, Observation]] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
     over_at: int = 0
@@ -212,8 +214,14 @@ async def _exchange(run: Run, gateway: Gateway, server: Server, nursery: trio.Nu
         run.scope,
         leave=caller.leave,
         drain=gateway.open.shut_down,
-        others={RESET: caller.reset, HALF: caller.half_close, PROVIDER: run.net.reset_all},
+        others={
+            RESET: caller.reset,
+            HALF: caller.half_close,
+            PROVIDER: run.net.reset_all,
+            STOP: run.stop.set,
+        },
     )
+    nursery.start_soon(_stops, run.stop, gateway, server)
     _happenings(scenario, gateway, caller, nursery)
     await caller.ask(SUBJECT)
     for each in over:
@@ -221,6 +229,7 @@ async def _exchange(run: Run, gateway: Gateway, server: Server, nursery: trio.Nu
     await gateway.open.wait_empty()
     await trio.testing.wait_all_tasks_blocked()
     run.over_at, run.calls_over = run.injector.count, run.calls.count
+    run.injector.disarm()
     run.over_seconds = trio.current_time()
     run.net.over = True
     for host in run.net.hosts.values():
@@ -237,9 +246,12 @@ def _client(
     part: str,
     scope: trio.CancelScope | None = None,
 ) -> Client:
-    """A new connection, accepted."""
+    """A new connection, accepted unless the server has stopped."""
     near, far = connected(PIPE_BYTES)
-    nursery.start_soon(server.serve, near, part, scope or trio.CancelScope())
+    if server.closed:
+        near.close()
+    else:
+        nursery.start_soon(server.serve, near, part, scope or trio.CancelScope())
     return Client(asking, WRITE_SECONDS, far)
 
 
@@ -279,6 +291,13 @@ def _happenings(
         nursery.start_soon(_later, scenario.drains_at, gateway.open.shut_down)
     if scenario.asking.leaves_at is not None:
         nursery.start_soon(_later, scenario.asking.leaves_at, caller.leave_unless_over)
+
+
+async def _stops(told: trio.Event, gateway: Gateway, server: Server) -> None:
+    """What a signal sets going."""
+    await told.wait()
+    await drain(gateway, DRAIN_SECONDS)
+    await server.stop()
 
 
 async def _later(seconds: float, what: Callable[[], None]) -> None:

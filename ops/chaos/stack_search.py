@@ -1,13 +1,14 @@
-"""The search of ring 2: every point of a scenario's run, struck by what can happen to a connection and to each task of it.
+"""The search of ring 2: every point of a scenario's run, struck by what can happen to a connection and to each task of it; and some that are struck twice.
 
-A point is planned from a recorded run, as in ring 1; only points of the exchange itself count, not those of the request that comes after it.
+A point is planned from a recorded run, as in ring 1; only points of the exchange itself count, not those of the request that comes after it. There are too many pairs of faults for all of them: a search takes each so-manieth fault, and
+behind it each so-manieth of what is left.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops.chaos.cases import (
@@ -20,6 +21,7 @@ from ops.chaos.cases import (
     RAISE,
     REQUEST,
     RESET,
+    STOP,
     Case,
     Fault,
 )
@@ -33,7 +35,7 @@ from ops.chaos.stack_run import Run, play
 __all__ = ["RING", "digest", "explore", "planned", "run_case", "told"]
 
 RING: Final = 2
-WHOLE: Final = (REQUEST, CALLER, RESET, HALF, PROVIDER, DRAIN)
+WHOLE: Final = (REQUEST, CALLER, RESET, HALF, PROVIDER, STOP, DRAIN)
 
 
 def run_case(case: Case, scenario: Scenario) -> tuple[Run, list[str]]:
@@ -86,19 +88,35 @@ def explore(
     *,
     plain: bool = False,
     every: int = 1,
+    pairs: int = 0,
     first: bool = False,
 ) -> Tally:
-    """All single faults under this schedule; `plain`: nothing strikes; `every`: only each so-manieth fault. `first`: stops at the first failure."""
+    """All single faults under this schedule; `plain`: nothing strikes; `every`: only each so-manieth fault; `pairs`: each so-manieth of those, and of what may strike behind it, too (0: none). `first`: stops at the first failure."""
     tally = Tally()
     case = Case(name, schedule, ring=RING)
     clean = play(case, scenario, record=True)
     _count(tally, clean)
     faults = [] if plain or tally.failures else list(planned(clean))
-    for fault in faults[::every]:
-        _count(tally, play(case.with_fault(fault), scenario))
+    for struck in _cases(case, scenario, faults, every, pairs):
+        _count(tally, play(struck, scenario))
         if len(tally.failures) >= (1 if first else FAILURES_MAX):
             break
     return tally
+
+
+def _cases(
+    case: Case, scenario: Scenario, faults: Sequence[Fault], every: int, pairs: int
+) -> Iterator[Case]:
+    """Single faults, then pairs. The points behind a first fault are those of the run that it makes."""
+    for fault in faults[::every]:
+        yield case.with_fault(fault)
+    for number, fault in enumerate(faults[::pairs] if pairs else ()):
+        if fault.who == PORT:
+            continue  # the number of a call says nothing about points
+        struck = case.with_fault(fault)
+        run = play(struck, scenario, record=True)
+        behind = [each for each in planned(run) if each.who == PORT or each.at > fault.at]
+        yield from (struck.with_fault(each) for each in behind[number % pairs :: pairs])
 
 
 def _count(tally: Tally, run: Run) -> None:

@@ -69,7 +69,7 @@ def test_a_search_of_a_ring_is_a_table_too(
     assert run_chaos(["json"], jobs=1, corpus=corpus, ring=3) == 0
     said = capsys.readouterr().out
     assert "corpus.txt" in said
-    assert "26 points" in said
+    assert "35 points" in said
     assert " 0 failures" in said
 
 

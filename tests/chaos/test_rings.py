@@ -30,7 +30,10 @@ def test_a_quick_search_looks_into_memory_only() -> None:
     full = portions("full", 2, [], None)
     assert {each.scenario for each in full} == set(names_of(2))
     assert {each.every for each in full if each.scenario in CORE} == {1}
-    assert {each.scenario for each in portions("full", 3, [], None)} == set(names_of(3))
+    sockets = portions("full", 3, [], None)
+    assert {each.scenario for each in sockets} == set(names_of(3))
+    assert len(names_of(3)) // 4 < sum(each.seed % 2 for each in sockets) < len(names_of(3))
+    assert all(each.pairs for each in full if each.scenario in CORE)
     assert len(portions("deep", 2, [], None)) == 4 * len(names_of(2))
 
 

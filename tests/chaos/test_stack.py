@@ -135,6 +135,26 @@ def test_a_fault_that_never_comes_is_said_to_be_missed() -> None:
         assert (run.missed, run.struck) == (True, False)
 
 
+def test_pairs_of_faults_are_struck_too() -> None:
+    """A few of them; one that the other makes miss its exchange strikes nothing else."""
+    tally = explore("json", SCENARIOS["json"], "fifo", every=10**6, pairs=300)
+    assert (tally.failures, tally.points) == ([], tally.runs - 1)
+    assert tally.points > 2
+    run = played("continued --ring 2 --cancel req:183 --raise port:6")
+    assert (broken(run), run.missed, run.calls.failed) == ([], True, ["provider.receive"])
+
+
+def test_a_service_that_is_told_to_stop_ends_what_it_has_begun() -> None:
+    """And takes nothing else."""
+    run = played("healthy --ring 2 --cancel stop:100")
+    assert broken(run) == []
+    assert run.caller.response.whole
+    assert run.after is not None
+    assert run.after.response.status == 0
+    late = played("left-early --ring 2 --cancel stop:2")
+    assert broken(late) == []
+
+
 # --- what the checks see --------------------------------------------------------------------------
 
 

@@ -69,7 +69,7 @@ def test_what_a_provider_says_in_its_own_way_is_struck_like_anything_else(
     file: Path, name: str
 ) -> None:
     """Here at some of its steps; what holds is that nothing is added to it."""
-    tally = explore(f"{file}@{name}", traced(f"{file}@{name}"), "fifo", every=25)
+    tally = explore(f"{file}@{name}", traced(f"{file}@{name}"), "fifo", every=60)
     assert [(str(each.case), each.findings) for each in tally.failures] == []
     assert tally.points
 
