@@ -19,8 +19,6 @@ from typing import Final
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("gate", "actors", "transport", "ops")
 

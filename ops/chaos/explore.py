@@ -180,8 +180,8 @@ def planned(points: Sequence[Point], *, ports: int) -> Iterator[Fault]:
 
 
 def sampled(faults: Iterable[Fault], name: str, every: int) -> Iterator[Fault]:
-    """One of so many, another one in each scenario; all of those that fail a port's call."""
-    shift = zlib.crc32(name.encode())
+    """One of so many, another one in each scenario, whatever file a recorded one is in; all of those that fail a port's call."""
+    shift = zlib.crc32(name.rpartition("@")[2].encode())
     for number, fault in enumerate(faults, start=shift):
         if fault.who == PORT or number % every == 0:
             yield fault

@@ -52,11 +52,11 @@ def _without_a_word(run: Run) -> Iterator[str]:
 
 def _whole(run: Run) -> Iterator[str]:
     caller = run.stage.caller
-    size = len(caller.received)
-    length = int(caller.headers.get(b"content-length", size if run.scenario.tunnels else -1))
-    if length != size or caller.aborted:
+    said = caller.headers.get(b"content-length", b"" if run.scenario.tunnels else b"none")
+    whole = said == b"%d" % len(caller.received) if said else caller.ended
+    if not whole or caller.aborted:
         if not cut_off(run):
-            yield from _in_parts(run, length)
+            yield from _in_parts(run, said.decode() or "more")
         return
     read = read_body(run.scenario.endpoint, bytes(caller.received))
     if (caller.status == 200) == bool(read.error):
@@ -66,7 +66,7 @@ def _whole(run: Run) -> Iterator[str]:
     yield from _terminal(run, 1 if caller.ended else 0)
 
 
-def _in_parts(run: Run, length: int) -> Iterator[str]:
+def _in_parts(run: Run, length: str) -> Iterator[str]:
     """A body that is not whole: of what comes through a tunnel it may be broken off."""
     scenario, caller = run.scenario, run.stage.caller
     if not caller.aborted:

@@ -52,8 +52,6 @@ from tests.responding import answer, created
 from tests.responding import text as message_text
 from tests.stepping import Striker, seed_scheduler
 
-pytestmark = pytest.mark.no_cover
-
 SEEDS: Final = (0, 1)
 BIG: Final = "x" * 30_000  # one frame of it is more than a piece
 LARGE: Final = request(user="x" * 300_000)  # is read in steps

@@ -11,8 +11,6 @@ from ops.chaos.loop import VirtualClock, afresh, at_rest, on_loop
 from ops.chaos.run import play, play_here, settled
 from ops.chaos.scenarios import SCENARIOS
 
-pytestmark = pytest.mark.no_cover
-
 LINES = (
     "queued --schedule s2 --cancel req:60",
     "judged --schedule s2 --raise filter:100",

@@ -10,8 +10,6 @@ from tests.chaos.mutants import MUTANTS, Mutant
 from tests.chaos.mutants_edges import EDGES
 from tests.chaos.mutate import ROOT, hunt, patched
 
-pytestmark = pytest.mark.no_cover
-
 
 @pytest.mark.parametrize("mutant", [*MUTANTS, *EDGES], ids=lambda mutant: mutant.name)
 def test_a_patch_fits_one_place_and_is_still_python(mutant: Mutant) -> None:

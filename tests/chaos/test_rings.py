@@ -19,8 +19,6 @@ from ops.chaos.rings import (
 )
 from ops.chaos.run import settled
 
-pytestmark = pytest.mark.no_cover
-
 
 def test_a_quick_search_looks_into_memory_only() -> None:
     """And a whole one at every point of the core, at some of the rest, and onto sockets."""

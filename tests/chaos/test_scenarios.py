@@ -20,8 +20,6 @@ from ops.chaos.run import play, settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.scenarios_filters import Banned
 
-pytestmark = pytest.mark.no_cover
-
 CORPUS = Path(__file__).parent / "corpus.txt"
 
 

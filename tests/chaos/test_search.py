@@ -7,8 +7,6 @@ import pytest
 from ops.chaos.cases import parse_case
 from ops.chaos.search import LEVELS, cores, search, units_of
 
-pytestmark = pytest.mark.no_cover
-
 
 def test_simple_schedules_come_first_and_the_catalogue_is_only_played() -> None:
     """Unless it is what was asked for."""

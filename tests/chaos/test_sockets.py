@@ -17,7 +17,7 @@ from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.sockets_search import Seen, explore, play, run_case
 from transport.asgi import Unfinished
 
-pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from ops.chaos.stack_search import digest, explore, planned, run_case, told
 from ops.chaos.wire import json_body
 from transport.caller import AsgiCaller
 
-pytestmark = pytest.mark.no_cover
-
 LINES = (
     "judged --ring 2 --schedule s3 --cancel req:120",
     "crowded --ring 2 --schedule reverse --cancel reset:90",

@@ -36,8 +36,6 @@ ODD: Final = {
     "caller-never-whole.live": "one whose end never comes",
 }
 
-pytestmark = pytest.mark.no_cover
-
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Trace]:

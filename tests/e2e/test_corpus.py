@@ -29,8 +29,6 @@ from tests.assembly import Answer, Call, Choice, read_object, read_stream
 from tests.doubles import RecordingCaller, ScriptedProvider, gateway, request, says, supervise
 from tests.pipeline import cut_at, run
 
-pytestmark = pytest.mark.no_cover
-
 CORPUS: Final = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "streams"
 SAMPLE_BYTES_MAX: Final = 40_000  # of one stream
 ENDS_MAX: Final = (

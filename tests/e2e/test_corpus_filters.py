@@ -15,10 +15,7 @@ from gate.reader import ChatStreamReader
 from tests.e2e.test_corpus import CORPUS, Recorded, recordings
 from tests.pipeline import LIMIT, run
 
-pytestmark = [
-    pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded streams are not here"),
-    pytest.mark.no_cover,
-]
+pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded streams are not here")
 
 SECRETS = FilterConfig(kind="patterns", pattern_set="secrets")
 HELD_SHARE_MAX = 0.05  # of all frames

@@ -23,8 +23,6 @@ from tests.assembly_responses import Answer, read_events, texts_of
 from tests.doubles import RecordingCaller, ScriptedProvider, gateway, says, supervise
 from tests.pipeline import cut_at, run
 
-pytestmark = pytest.mark.no_cover
-
 CORPUS: Final = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "streams"
 SAMPLE_BYTES_MAX: Final = 40_000
 DELTAS: Final = {

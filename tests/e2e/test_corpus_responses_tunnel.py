@@ -35,8 +35,6 @@ from tests.e2e.test_corpus_responses import (
 )
 from tests.pipeline import cut_at, relay
 
-pytestmark = pytest.mark.no_cover
-
 PLACES: Final = (("model",), ("response", "model"))
 Cut = Callable[[Recorded], Sequence[bytes]]
 

@@ -19,8 +19,6 @@ from tests.e2e import test_corpus_responses as responses
 from tests.e2e.test_corpus import CORPUS, split
 from tests.e2e.test_corpus_tunnel import relayed, renamed
 
-pytestmark = pytest.mark.no_cover
-
 COMMENTS: Final = re.compile(rb": tidegate [ -~]*\n\n")
 RESPONSES: Final = "/v1/responses"
 HOLDS: Final = {

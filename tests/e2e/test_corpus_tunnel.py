@@ -40,8 +40,6 @@ from tests.e2e.test_corpus import (
 )
 from tests.pipeline import relay
 
-pytestmark = pytest.mark.no_cover
-
 ERRORS: Final = CORPUS.parent / "errors"
 Cut = Callable[[Recorded], Sequence[bytes]]
 CUTS: Final = (whole, per_event, one_byte, at_random)

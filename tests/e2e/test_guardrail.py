@@ -43,8 +43,6 @@ from tests.e2e.guarded import (
     values_of,
 )
 
-pytestmark = pytest.mark.no_cover
-
 HOLDS: Final = {
     "live": HoldConfig(),
     "window": HoldConfig(mode="window", tail_chars=8),

@@ -15,8 +15,6 @@ from tests.doubles import Read, RecordingCaller, ScriptedProvider, gateway, requ
 from tests.e2e.judged_answers import TABLES, streams
 from tests.e2e.test_corpus import CORPUS, Recorded, at_random, per_event, recordings
 
-pytestmark = pytest.mark.no_cover
-
 HOLDS = (
     HoldConfig(mode="buffered"),
     HoldConfig(mode="window", tail_chars=40),

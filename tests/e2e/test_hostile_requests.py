@@ -28,8 +28,6 @@ from tests.doubles import (
 )
 from tests.doubles import body as json_answer
 
-pytestmark = pytest.mark.no_cover
-
 STEP_SECONDS_MAX: Final = 0.75
 READ_BYTES: Final = 65_536
 TABLES: Final = {

@@ -15,8 +15,6 @@ from gate.filters.contract import FilterContext
 from gate.ingress import read_chat_request
 from tests.pipeline import run
 
-pytestmark = pytest.mark.no_cover
-
 SMALL: Final = 4_096  # characters
 TIMES: Final = 8
 RATIO_MAX: Final = 3.0 * TIMES  # what is quadratic takes 64 times as long

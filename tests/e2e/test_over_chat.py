@@ -16,8 +16,6 @@ from tests.e2e.test_corpus import Cut, Recorded, at_random, per_event, pytest_ge
 from tests.e2e.test_guardrail import first_of, fits
 from tests.pipeline import run
 
-pytestmark = pytest.mark.no_cover
-
 __all__ = ["pytest_generate_tests"]
 GUARDED = MATCHES[-22:]
 

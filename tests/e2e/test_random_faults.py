@@ -27,8 +27,6 @@ from tests.e2e.random_cases import Case, draw_case
 from tests.e2e.random_runs import Run, asked_to_go_on_with, check, exchange, prepared, run_once
 from tests.e2e.random_scripts import FAULTS
 
-pytestmark = pytest.mark.no_cover
-
 SEED: Final = 1
 MEMORY_SEED: Final = 100
 SAMPLE: Final = 300  # exchanges, of one seed

@@ -33,8 +33,6 @@ from tests.e2e.test_random_faults import GROWTH_BYTES_MAX, OWN_GROWTH_BYTES_MAX,
 from tests.e2e.test_random_tunnels import MIXES, check_relayed, relaying
 from tests.stepping import seed_scheduler
 
-pytestmark = pytest.mark.no_cover
-
 SEED: Final = 3
 SEEDS: Final = 10  # with `--corpus=full`
 CASES: Final = 300  # of each, normalized

@@ -32,8 +32,6 @@ from tests.e2e.random_runs import (
 from tests.e2e.random_scripts import NEVER_TOLD
 from tests.stepping import seed_scheduler
 
-pytestmark = pytest.mark.no_cover
-
 SEED: Final = 7
 SEEDS: Final = 20  # with `--corpus=full`
 CASES: Final = 150  # of each

@@ -37,8 +37,6 @@ from tests.doubles import (
 from tests.e2e.test_corpus import CORPUS, Recorded, check, finished, payloads, recordings, split
 from tests.pipeline import run
 
-pytestmark = pytest.mark.no_cover
-
 SAMPLE: Final = 30  # boundaries per policy and end: three hundred in all
 
 

@@ -33,8 +33,6 @@ from tests.traces.faults import SAID, WORDS
 from tests.traces.scenario import Service
 from tests.tracing import Recording, tables
 
-pytestmark = pytest.mark.no_cover
-
 LATE_SECONDS: Final = 0.2  # at most, at one step of a task
 SHARE: Final = 0.1  # of the steps
 RUNS: Final = 60

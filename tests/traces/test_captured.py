@@ -16,8 +16,6 @@ from tests.stepping import seed_scheduler
 from tests.traces.scenario import HOLDS
 from tests.traces.scenarios import CAPTURED, MODEL_SERVER, decided_anew, scenarios, take
 
-pytestmark = pytest.mark.no_cover
-
 TRACES_MIN = 200
 DISTINCT_MIN = 120
 MODEL_SERVER_MIN = 30
