@@ -11,7 +11,8 @@ for a caller who has left, and hold its connection, task and descriptor until it
 a next request, or even in use again with the last bytes never written; what h11 has counted as sent is written, and where that fails the connection is closed. A write that meets the close of its own connection ends
 as any write to a caller who has left, and not in an exception of the application. And under HTTP/2, where many callers may share one connection, a body that still comes for a request which is answered already (refused by its
 head, or because the service stops) would end the connection with all its answers; it is counted and thrown away. What comes when the service stops is refused as not begun, so that a client may send it again. And an answer
-whose connection has ended would wait for ever for its last bytes to be taken.
+whose connection has ended would wait for ever for its last bytes to be taken. And a connection whose last request was reset by its caller would never be idle again: neither the idle clock nor the end of the service would close it, and it
+would remember the request for as long as it lives.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from typing import Any, Final
 
 import trio
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, RequestReceived
+from h2.events import DataReceived, RequestReceived, StreamReset
 from h2.events import Event as FrameEvent
 from h2.exceptions import ProtocolError
-from hypercorn.events import Closed, Event
+from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import BUFFER_LOW_WATER, H2Protocol, StreamBuffer
@@ -162,6 +163,13 @@ def _handle_each(original: Method) -> Method:
                 self.connection.acknowledge_received_data(size, stream)
             elif isinstance(event, RequestReceived) and self.context.terminated.is_set():
                 self.connection.reset_stream(event.stream_id or 0, ErrorCodes.REFUSED_STREAM)
+            elif isinstance(event, StreamReset):
+                buffer = self.stream_buffers.get(event.stream_id or 0)
+                if buffer is not None:
+                    await buffer.close()  # the sending task forgets what is whole
+                await original(self, [event])
+                if self.idle:
+                    await self.send(Updated(idle=True))
             else:
                 await original(self, [event])
         await self._flush()

@@ -193,15 +193,6 @@ EDGES: Final = (
     ),
     _edge(
         MEMORY,
-        "refused-body-is-not-read",
-        CALLER,
-        "                await self._rest_received()\n",
-        "                pass\n",
-        "left-early",
-        "large",
-    ),
-    _edge(
-        MEMORY,
         "end-waits-for-somebody-else-to-read",
         CALLER,
         "                await self.receive()\n            else",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,13 @@ from hypercorn.typing import ConnectionState
 
 from ops.chaos.pipes import connected
 from ops.provider import running_provider
-from ops.provider_script import Pace, Script
+from ops.provider_script import Attempt, Ending, Pace, Script
 from tests.transport.edge import CHAT, eventually, question, running_edge, write_config
 from tests.transport.test_edges_caller import Http2
 from transport.containment import contained
 
 BRISK: Final = Script(pace=Pace(chunk_ms=5))
+MUTE: Final = Script(attempts=(Attempt((Ending.STALL,)),))
 TOO_LARGE: Final = str(64 * 2**20)
 
 
@@ -84,6 +86,24 @@ async def test_a_caller_who_leaves_before_its_refusal_is_sent_leaves_nothing_beh
                         await caller.read()
                 assert (caller.status, caller.body) == (b"413", b"")
             await eventually(lambda: trio.lowlevel.current_statistics().tasks_living == before)
+
+
+async def test_a_connection_whose_last_request_was_reset_is_idle(tmp_path: Path) -> None:
+    """It is closed like any other, and remembers nothing of the request."""
+    async with running_provider(MUTE) as provider:
+        path = write_config(tmp_path, provider.base_url)
+        async with running_edge(path, idle_seconds=0.2) as edge, await edge.connect() as stream:
+            caller = Http2(stream)
+            number = await caller.ask(question())
+            await provider.stats.wait_until(lambda: len(provider.requests) == 1)
+            [protocol] = [each for each in gc.get_objects() if isinstance(each, H2Protocol) and not each.closed]  # fmt: skip
+            assert list(protocol.stream_buffers) == [number]
+            caller.connection.reset_stream(number, ErrorCodes.CANCEL)
+            await caller.flush()
+            with trio.fail_after(5):
+                while await stream.receive_some():
+                    pass
+            assert (protocol.streams, protocol.stream_buffers) == ({}, {})
 
 
 async def answers_of(*, stopped: bool) -> Sequence[h2.events.Event]:
