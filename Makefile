@@ -117,7 +117,7 @@ bench: $(READY)  ## what the gateway costs beside a direct connection and two by
 chaos-quick: $(READY)  ## a third of all single faults at the steps of every scenario, under one schedule
 	$(BIN)/tidegate chaos --corpus tests/chaos/corpus.txt
 
-chaos: $(READY)  ## all of them under three schedules, behind each cancel one more, and rings 2 and 3
+chaos: $(READY)  ## all of them, half under two more schedules, behind each cancel one more, and rings 2 and 3
 	$(BIN)/tidegate chaos --search full --corpus tests/chaos/corpus.txt
 
 chaos-deep: $(READY)  ## thirty-two schedules, and pairs under eight

@@ -302,7 +302,7 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
     search: Annotated[
         str,
         typer.Option(
-            help="quick: a third of all single faults, one schedule; full: all, three schedules, and pairs; deep. With --schedule all single faults, under that one."
+            help="quick: a third of all single faults, one schedule; full: all, half of them under two more schedules, and pairs; deep. With --schedule all single faults, under that one."
         ),
     ] = "quick",
     jobs: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,

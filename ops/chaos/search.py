@@ -30,18 +30,19 @@ UNITS_PER_CHILD: Final = (
 class Level:
     """How far a search goes. `pairs`: the schedules under which a second fault is tried behind each cancel; `rows`: those under which the fault catalogue is struck (it is always played).
 
-    `every`: of so many faults at points one is tried, in each scenario another one; of those of ports, all.
+    `every`: of so many faults at points one is tried, in each scenario another one; of those of ports, all. `others`: the same under the schedules behind the first.
     """
 
     schedules: tuple[str, ...]
     pairs: frozenset[str] = frozenset()
     rows: frozenset[str] = frozenset()
     every: int = 1
+    others: int = 1
 
 
 LEVELS: Final[Mapping[str, Level]] = {
     "quick": Level((FIFO,), every=3),
-    "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO})),
+    "full": Level(tuple(schedule_names(1)), frozenset({FIFO}), frozenset({FIFO}), others=2),
     "deep": Level(
         tuple(schedule_names(30)), frozenset(schedule_names(6)), frozenset(schedule_names(6))
     ),
@@ -94,7 +95,7 @@ def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list
             pairs=schedule in level.pairs and name not in rows,
             plain=name in rows and schedule not in level.rows,
             first=first,
-            every=level.every,
+            every=level.every if schedule == level.schedules[0] else level.others,
         )
         for schedule in level.schedules
         for name in names

@@ -229,8 +229,9 @@ class Client:
 
     @property
     def goes_on(self) -> bool:
-        """The connection can carry another request."""
+        """The connection can carry another request: not behind one that is not whole itself."""
         fine = self.response.whole and not self.response.rest and not self.response.closes
+        fine = fine and self.asking.whole
         return fine and not self.end.closed and not self.end.hung_up
 
     async def ask(self, exchange: str) -> None:

@@ -18,6 +18,8 @@ def test_simple_schedules_come_first_and_the_catalogue_is_only_played() -> None:
     assert [unit.plain for unit in quick] == [False, True]
     assert not units_of(LEVELS["quick"], ["stall"])[0].plain
     assert [units_of(LEVELS[name], ["healthy"])[0].every for name in LEVELS] == [3, 1, 1]
+    under = {unit.schedule: unit.every for unit in units_of(LEVELS["full"], ["healthy"])}
+    assert under == {"fifo": 1, "reverse": 2, "s0": 2}
 
 
 @pytest.mark.slow
