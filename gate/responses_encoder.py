@@ -47,6 +47,7 @@ from gate.responses_log import (
     members,
     value_of,
     with_text,
+    without_nulls,
 )
 
 __all__ = ["Encoder"]
@@ -249,7 +250,7 @@ class Encoder:
         if part.dones or item.done:
             part.dones.clear()
             item.done = {}
-        if kind == "output_text" and "logprobs" not in values:
+        if kind == "output_text" and values.get("logprobs", b"null") == b"null":
             values["logprobs"] = b"[]"
         values.update(self._at(item, part))
         self._write(place.kind, values)
@@ -341,7 +342,7 @@ class Encoder:
         part.over = True
         at = self._at(item, part)
         text_done = PARTS[part.kind][1].removesuffix(".delta") + ".done"
-        said = part.dones.get(text_done, {})
+        said = without_nulls(part.dones.get(text_done, {}))
         values = {**said, **at, part.field: msgspec.json.encode(part.text)}
         if value_of(said.get(part.field)) == part.text:
             values[part.field] = said[part.field]

@@ -27,12 +27,14 @@ __all__ = [
     "members",
     "value_of",
     "with_text",
+    "without_nulls",
 ]
 
 Members: TypeAlias = dict[str, bytes]
 """The members of an object, each value as its bytes."""
 
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NEVER_NULL: Final = frozenset({"annotations", "logprobs", "phase"})
 _PREFIXES: Final = {
     MESSAGE: "msg",
     REASONING: "rs",
@@ -95,10 +97,12 @@ class Part:
 
     def object(self, said: Members | None = None) -> bytes:
         """The whole part; `said`: its provider's object, kept where it says the released text."""
-        values = dict(said or self.added)
+        values = without_nulls(said or self.added)
         if said and value_of(said.get(self.field)) == self.text:
             if self.kind == "output_text":  # strict clients refuse one without
                 values.setdefault("annotations", b"[%b]" % b",".join(self.annotations))
+                if "logprobs" in said:
+                    values.setdefault("logprobs", b"[]")
             return joined(values)
         kind = msgspec.json.encode(self.kind)
         values = {**({} if values.get("type") != kind else values), "type": kind}
@@ -111,7 +115,8 @@ class Part:
 
     def empty(self) -> bytes:
         """The part as it begins."""
-        values = {**self.added, "type": msgspec.json.encode(self.kind), self.field: b'""'}
+        values = without_nulls(self.added)
+        values |= {"type": msgspec.json.encode(self.kind), self.field: b'""'}
         if self.kind == "output_text":
             values.setdefault("annotations", b"[]")
             values.setdefault("logprobs", b"[]")
@@ -165,7 +170,7 @@ class Item:
 
     def beginning(self) -> bytes:
         """The item as it begins: without text."""
-        values = dict(self.added) or self._bare()
+        values = without_nulls(self.added) or self._bare()
         values["id"] = msgspec.json.encode(self.id)
         if self.hosted:
             return joined(values)
@@ -189,7 +194,7 @@ class Item:
 
 def final_item(item: Item, said: Members | None = None, *, status: str = "completed") -> bytes:
     """The whole item. `said`: what the response object at the end says of it; `status`: of one whose end nobody said."""
-    values = dict(said or item.done)
+    values = without_nulls(said or item.done)
     if not values:
         values = {**(dict(item.added) or item._bare()), "status": msgspec.json.encode(status)}
     values["id"] = msgspec.json.encode(item.id)
@@ -261,6 +266,11 @@ def _is(item: Item, said: Members) -> bool:
     call_id = value_of(said.get("call_id"))
     ours = value_of((item.done or item.added).get("call_id"))
     return call_id == ours or not (call_id and ours)
+
+
+def without_nulls(values: Members) -> Members:
+    """These members, less those that are null where strict clients take none: they are as good as missing."""
+    return {name: raw for name, raw in values.items() if raw != b"null" or name not in _NEVER_NULL}
 
 
 def value_of(raw: bytes | None) -> Any:

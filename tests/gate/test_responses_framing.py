@@ -203,6 +203,30 @@ def test_a_thin_provider_gets_everything_that_a_client_needs() -> None:
     assert got.events[4]["logprobs"] == got.events[6]["logprobs"] == []
 
 
+def test_null_is_nothing_where_no_client_takes_it() -> None:
+    """In an event, a part and an item alike, streamed or not; texts and all else stay."""
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    part = {"type": "output_text", "text": "Hi", "annotations": None, "logprobs": None}
+    item = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "phase": None}
+    data = (
+        event("output_item.added", output_index=0, item={**item, "content": []})
+        + event("content_part.added", **place, part={**part, "text": ""})
+        + event("output_text.delta", **place, delta="Hi", logprobs=None)
+        + event("output_text.done", **place, text="Hi", logprobs=None)
+        + event("content_part.done", **place, part=part)
+        + event("output_item.done", output_index=0, item={**item, "content": [part]})
+    )
+    response = {"status": "completed", "output": [{**item, "content": [part]}]}
+    got = streamed(data + event("completed", response=response))
+    told = {**part, "annotations": [], "logprobs": []}
+    assert [each["logprobs"] for each in got.events if "logprobs" in each] == [[], []]
+    assert [each["part"] for each in got.events if "part" in each] == [{**told, "text": ""}, told]
+    items = [each["item"] for each in got.events if "item" in each]
+    items += [*got.response["output"], *whole(json.dumps(response).encode(), body=True)["output"]]
+    assert all("phase" not in each for each in items)
+    assert [each["content"] for each in items] == [[], [told], [told], [told]]
+
+
 def test_events_that_nobody_knows_are_numbered_and_pass() -> None:
     """With the place of their item, where they name it; a queue is told as it stands."""
     searching = event(
