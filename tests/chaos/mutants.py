@@ -191,6 +191,7 @@ MUTANTS: Final = (
         "                if not self._terminal_sent:\n",
         "                if not self._terminal_sent or self._ending.reason:\n",
         "healthy",
+        masked="the sink closes its channel behind its first terminal, and nobody minds",
     ),
     _mutant(
         "no-terminal-after-a-crash",
