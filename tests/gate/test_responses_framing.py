@@ -218,7 +218,7 @@ def test_null_is_nothing_where_no_client_takes_it() -> None:
     )
     response = {"status": "completed", "output": [{**item, "content": [part]}]}
     got = streamed(data + event("completed", response=response))
-    told = {**part, "annotations": [], "logprobs": []}
+    told: dict[str, Any] = {**part, "annotations": [], "logprobs": []}
     assert [each["logprobs"] for each in got.events if "logprobs" in each] == [[], []]
     assert [each["part"] for each in got.events if "part" in each] == [{**told, "text": ""}, told]
     items = [each["item"] for each in got.events if "item" in each]
