@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from actors.awaiting import THREADS_MAX, Answers, Threaded
+from actors.awaiting import THREADS_MAX, Answers, Desk, Threaded
+from actors.context import Exchange
 from actors.ports import AwaitingFilter
 from gate.config import FilterConfig, HoldConfig, PluginConfig, RecoveryConfig
 from gate.errors import FilterUnavailable, UpstreamFault
@@ -18,6 +20,7 @@ from gate.failure import Failure, FailureKind
 from gate.filters.awaited import BEHIND, Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.filters.plugin import plugged_in
+from gate.judging import Judge
 from gate.observe import Outcome, What
 from tests.doubles import (
     DONE,
@@ -36,6 +39,7 @@ from tests.doubles import (
     says,
     supervise,
     text,
+    world,
 )
 from tests.plugins import HeavyPlugin, Said
 
@@ -409,6 +413,28 @@ def asked_of(inner: Counting) -> Awaited:
     awaited = Awaited(table, heavy=lambda: inner)
     awaited.prime("so far" if inner.primed else "")
     return awaited
+
+
+async def test_an_attempt_that_ends_before_its_desk_wakes_is_not_asked_about() -> None:
+    """The desk goes on waiting, for the next one."""
+    inner, refs = Counting(), SimpleNamespace(exchange="ex-1")
+    exchange = cast(Exchange, SimpleNamespace(refs=refs, crashed=None, world=world()))
+    desk = Desk("heavy", Threaded(), exchange, Answers())
+    for left_at_once in (True, False):
+        awaited = asked_of(inner)
+        awaited.observe((Frame(b"{}", (TextDelta(0, "a"),), 1),), 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            desk.follow(cast(Judge, SimpleNamespace(awaited=[awaited])), 1)
+            if left_at_once:
+                desk.follow(None, 1)
+                await trio.testing.wait_all_tasks_blocked()
+            else:
+                with trio.fail_after(5):
+                    while not inner.calls:  # noqa: ASYNC110 - it is asked in a thread
+                        await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert inner.calls == ([] if left_at_once else ["observe 0+1"])
 
 
 async def test_a_filter_that_computes_for_long_does_it_in_a_thread() -> None:
