@@ -81,6 +81,10 @@ def threads() -> int:
 # --- providers -------------------------------------------------------------------------------------
 
 
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1"
+
+
 class Provider:
     """A target on a port of its own."""
 
@@ -94,15 +98,17 @@ class Provider:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Until the end of the block; one that refuses has a port at which nobody listens."""
+        """Until the end of the block; one that refuses has a port at which nobody listens, nor anybody else may."""
+        if self._handler is None and self._target.refuses():
+            with socket.socket() as bound:
+                bound.bind(("127.0.0.1", 0))
+                self.url = _url(bound.getsockname()[1])
+                yield
+            return
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        self.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1"
+        self.url = _url(listeners[0].socket.getsockname()[1])
         async with trio.open_nursery() as nursery:
-            if self._handler is None and self._target.refuses():
-                for each in listeners:
-                    each.socket.close()
-            else:
-                await nursery.start(trio.serve_listeners, self._serve, listeners)
+            await nursery.start(trio.serve_listeners, self._serve, listeners)
             yield
             nursery.cancel_scope.cancel()
 
