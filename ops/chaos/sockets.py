@@ -122,7 +122,7 @@ class Provider:
 
     async def _conversation(self, stream: trio.SocketStream) -> None:
         if self._handler is not None:
-            number = self.stats.opened()
+            self.stats.opened()
             try:
                 await self._handler(stream)
             finally:

@@ -19,6 +19,7 @@ import h11
 import pytest
 import trio
 
+from ops.provider_connection import reset
 from tests.e2e.malformed import (
     Case,
     Reply,
@@ -30,7 +31,7 @@ from tests.e2e.malformed import (
     with_length,
 )
 from tests.transport.edge import Edge, running_edge, settled, write_config
-from tests.transport.servers import loopback, read_request, reset
+from tests.transport.servers import loopback, read_request
 from transport.provider import HttpProvider
 
 CASES: Final = 250  # of one seed

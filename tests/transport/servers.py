@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -109,12 +107,6 @@ async def loopback(handler: Handler, *, host: str = "127.0.0.1") -> AsyncIterato
         listeners = await nursery.start(partial(trio.serve_tcp, handle, 0, host=host))
         yield listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()
-
-
-def reset(stream: trio.SocketStream) -> None:
-    """Closes with RST."""
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    stream.socket.close()
 
 
 class CancelAtStep(trio.abc.Instrument):

@@ -14,6 +14,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gate.refs import is_stable_token
 from ops.provider import RunningProvider, running_provider
+from ops.provider_connection import reset
 from ops.provider_script import Pace, Script
 from tests.transport.edge import (
     CHAT,
@@ -30,7 +31,6 @@ from tests.transport.edge import (
     settled,
     write_config,
 )
-from tests.transport.servers import reset
 from transport.asgi import App, Unfinished
 from transport.configfile import load_config
 

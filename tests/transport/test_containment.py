@@ -21,6 +21,7 @@ from hypercorn.trio.tcp_server import TCPServer
 
 from gate.config import ServerConfig
 from ops.provider import running_provider
+from ops.provider_connection import reset
 from ops.provider_script import Pace, Script
 from tests.transport.edge import (
     CHAT,
@@ -33,7 +34,7 @@ from tests.transport.edge import (
     settled,
     write_config,
 )
-from tests.transport.servers import read_to_end, reset
+from tests.transport.servers import read_to_end
 from transport.configfile import load_config
 from transport.containment import contained
 from transport.serve import open_listener, serve

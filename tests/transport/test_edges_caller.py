@@ -18,6 +18,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 
 from ops.provider import RunningProvider, running_provider
+from ops.provider_connection import reset
 from ops.provider_script import Attempt, Ending, Pace, Repeat, Script, Write
 from tests.assembly import read_stream
 from tests.transport.edge import (
@@ -34,7 +35,6 @@ from tests.transport.edge import (
     settled,
     write_config,
 )
-from tests.transport.servers import reset
 
 FAST: Final = Script(pace=Pace(chunk_ms=0))
 BODY: Final = question()

@@ -14,6 +14,7 @@ import brotli
 import pytest
 import trio
 
+from ops.provider_connection import reset
 from tests.assembly import read_stream
 from tests.transport.edge import (
     Answer,
@@ -27,7 +28,7 @@ from tests.transport.edge import (
     settled,
     write_config,
 )
-from tests.transport.servers import Handler, loopback, read_request, read_to_end, reset
+from tests.transport.servers import Handler, loopback, read_request, read_to_end
 from transport.provider import HttpProvider
 
 ONCE: Final = "[routes.default.recovery]\nattempts_max = 1\n"

@@ -12,7 +12,8 @@ import trio
 import trio.testing
 import trustme
 
-from tests.transport.servers import Handler, loopback, read_to_end, reset
+from ops.provider_connection import reset
+from tests.transport.servers import Handler, loopback, read_to_end
 from transport.pool import Connection, IdleStore, Origin, Wire, client_tls, tcp_connector
 
 HERE = Origin("here", 80, tls=False)

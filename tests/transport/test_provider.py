@@ -19,6 +19,7 @@ import trustme
 
 from actors.ports import Provider, UpstreamRequest
 from gate.errors import UpstreamFailed, UpstreamFault
+from ops.provider_connection import reset
 from tests.transport.servers import (
     CancelAtStep,
     Handler,
@@ -29,7 +30,6 @@ from tests.transport.servers import (
     loopback,
     read_request,
     read_to_end,
-    reset,
 )
 from transport.http1 import Http1Transport
 from transport.provider import HttpProvider

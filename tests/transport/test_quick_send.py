@@ -21,7 +21,7 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.tcp_server import TCPServer
 
-from tests.transport.servers import reset
+from ops.provider_connection import reset
 from transport.quick_send import quick_send
 
 HELLO: Final = RawData(data=b"hello")
