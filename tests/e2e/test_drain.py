@@ -332,7 +332,9 @@ async def drained(harbour: Harbour) -> Drained:
         await harbour.settle()
         process.popen.send_signal(signal.SIGTERM)
         began = trio.current_time()
-        await eventually(lambda: len(harbour.told.get("queued", ())) == QUEUED, within=1)
+        await eventually(
+            lambda: len(harbour.told.get("queued", ())) == QUEUED, within=DRAIN_SECONDS
+        )
         harbour.lock.open = True
         late = [await client.post(CHAT, content=question("quick"))]
         ready = await client.get("/readyz")
@@ -383,7 +385,7 @@ def assert_told_why(seen: Drained) -> None:
             else:
                 assert_refused(each.answer, "shutdown")
         assert seen.seconds[name][0] > DRAIN_SECONDS - 0.1, name
-        assert seen.seconds[name][-1] < DRAIN_SECONDS + 1.5, name
+        assert seen.seconds[name][-1] < DRAIN_SECONDS + 5, name
 
 
 def assert_refused(answer: Answer, code: str) -> None:
@@ -436,7 +438,7 @@ async def test_a_drain_ends_with_its_last_exchange(tmp_path: Path) -> None:
         harbour.process.popen.send_signal(signal.SIGTERM)
         harbour.lock.open = True
         await eventually(lambda: len(harbour.told.get("recovering", ())) == 10, within=5)
-        assert await harbour.process.exit_code(within=1) == 0
+        assert await harbour.process.exit_code(within=10) == 0
         assert not [line for line in harbour.process.log() if line["event"].startswith("exit with")]
 
 
@@ -451,7 +453,7 @@ async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
         await trio.sleep(0.3)  # two signals at once would be one
         assert process.popen.poll() is None
         process.popen.send_signal(signal.SIGINT)
-        assert await process.exit_code(within=1) == 0
+        assert await process.exit_code(within=10) == 0
         for data in [await everything(stream) for stream in streams]:
             assert not data or data.startswith(b"HTTP/1.1 200 ")
             assert b"[DONE]" not in data

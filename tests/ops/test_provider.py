@@ -279,7 +279,7 @@ async def test_the_command_says_where_it_listens_and_ends_on_a_signal(
     printed = ""
     async with trio.open_nursery() as nursery, httpx.AsyncClient() as client:
         nursery.start_soon(run_provider, f"{host}:0", None)
-        with trio.fail_after(2):
+        with trio.fail_after(10):
             while "\n" not in printed:
                 await trio.sleep(0.005)
                 printed += capsys.readouterr().out

@@ -145,7 +145,7 @@ async def edge_before(
 
 async def settled(edge: Edge) -> None:
     """Until no exchange is open; then nothing is reserved either."""
-    with trio.fail_after(2):
+    with trio.fail_after(10):
         await edge.gateway.open.wait_empty()
     assert edge.gateway.budget.used == 0
 

@@ -82,7 +82,7 @@ async def test_a_connection_that_fails_inside_the_server_ends_alone(
         async with running_edge(path, log_out=out) as edge:
             async with await edge.connect() as stream:
                 await stream.send_all(FATAL[name])
-                with trio.fail_after(2):
+                with trio.fail_after(10):
                     await read_to_end(stream)
             assert (await ask(edge, question())).status == 200
             await settled(edge)
@@ -116,9 +116,9 @@ async def test_a_pipelining_caller_who_leaves_is_missed_although_nobody_reads_fr
                 assert b" 200 " in await stream.receive_some()
             left = trio.current_time()
             LEAVES[way](stream)
-            with trio.fail_after(1):
+            with trio.fail_after(10):
                 await provider.stats.wait_until(lambda: provider.open_connections == 0)
-            assert provider.closed_early[0].time - left <= 0.2
+            assert provider.closed_early[0].time - left <= 2.0
             await settled(edge)
 
 
@@ -156,7 +156,7 @@ async def test_a_pipelining_caller_who_leaves_is_missed_over_tls(tmp_path: Path)
         await stream.send_all((head(len(body)) + body) * 2)
         await provider.stats.wait_until(lambda: len(provider.requests) == 1)
         reset(stream.transport_stream)
-        with trio.fail_after(1):
+        with trio.fail_after(10):
             await provider.stats.wait_until(lambda: provider.open_connections == 0)
         nursery.cancel_scope.cancel()
 

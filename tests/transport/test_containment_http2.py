@@ -54,7 +54,7 @@ async def test_a_body_behind_a_refusal_hurts_no_other_answer(
             refused = caller.connection.get_next_available_stream_id()
             caller.connection.send_headers(refused, fields(TOO_LARGE))
             await caller.flush()
-            with trio.fail_after(3):
+            with trio.fail_after(10):
                 while refused not in caller.ends:
                     await caller.read()
                 assert whole not in caller.ends
@@ -81,7 +81,7 @@ async def test_a_caller_who_leaves_before_its_refusal_is_sent_leaves_nothing_beh
                 number = caller.connection.get_next_available_stream_id()
                 caller.connection.send_headers(number, fields(TOO_LARGE))
                 await caller.flush()
-                with trio.fail_after(2):
+                with trio.fail_after(10):
                     while not caller.status:
                         await caller.read()
                 assert (caller.status, caller.body) == (b"413", b"")

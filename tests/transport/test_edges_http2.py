@@ -31,7 +31,7 @@ async def answered(caller: Http2, body: bytes, *, path: str = "") -> int:
     """Asks, and reads until the answer is over; the number of its stream."""
     caller.body = b""
     number = await (caller.ask(body, path=path) if path else caller.ask(body))
-    with trio.fail_after(3):
+    with trio.fail_after(10):
         while not await caller.read():
             pass
     return number

@@ -272,7 +272,7 @@ async def test_headers_that_come_byte_by_byte_run_into_the_headers_clock(tmp_pat
     began = trio.current_time()
     answer = await answered(connections(dribbles), tmp_path, tables=tables)
     assert_failed(answer, "headers_timeout")
-    assert 0.15 <= trio.current_time() - began <= 1.5
+    assert 0.15 <= trio.current_time() - began <= 10.0
 
 
 @pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"307 Temporary", b"308 Permanent"])
@@ -480,7 +480,7 @@ async def test_a_compressed_stream_is_streamed_event_by_event(tmp_path: Path, co
     ):
         await stream.send_all(head(len(body)) + body)
         first = rest = b""
-        with trio.fail_after(2):
+        with trio.fail_after(10):
             while b"The " not in first:
                 first += await stream.receive_some()
             go_on.set()

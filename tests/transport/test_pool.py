@@ -134,7 +134,7 @@ async def test_a_socket_is_stale_when_the_server_sent_left_or_reset(
         wire = await tcp_connector(None)("127.0.0.1", port, False)
         if stale:
             assert isinstance(wire.stream, trio.SocketStream)
-            with trio.fail_after(2):
+            with trio.fail_after(10):
                 await trio.lowlevel.wait_readable(wire.stream.socket.fileno())
         assert wire.is_stale() == stale
         wire.close()

@@ -141,7 +141,7 @@ async def test_what_the_kernel_does_not_take_goes_the_usual_way(slowly: list[Eve
 async def test_where_there_is_no_room_all_of_it_goes_the_usual_way(slowly: list[Event]) -> None:
     """A full buffer is no error."""
     async with connection() as (server, _):
-        with quick_send(), trio.fail_after(2):
+        with quick_send(), trio.fail_after(10):
             while LARGE not in slowly:
                 await server.protocol_send(LARGE)
 

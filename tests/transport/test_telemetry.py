@@ -246,7 +246,7 @@ def test_a_log_that_is_stuck_holds_up_no_shutdown() -> None:
     log.say("info", "one too many")
     began = time.monotonic()
     log.close(seconds=0.1)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert log.dropped == 1
     out.go_on.set()
     log.close(seconds=5)
