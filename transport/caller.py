@@ -9,7 +9,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPResponse
 
 from actors.ports import BodyPart, Disconnected, Headers
 
-__all__ = ["AsgiCaller"]
+__all__ = ["LINGER_SECONDS", "AsgiCaller"]
 
 LINGER_SECONDS: Final = 2.0  # a caller that is still writing then is cut off
 

@@ -26,10 +26,11 @@ from gate.observe import Observation, What
 from ops.chaos.certificates import certificate_files
 from ops.chaos.configured import configured
 from ops.chaos.hosts import PlayedTarget
-from ops.chaos.scenario import Scenario
+from ops.chaos.scenario import Asking, Scenario
 from ops.provider_connection import Connection, RecordedRequest, Stats, reset
 from ops.provider_script import Step
 from transport.asgi import App, Unfinished
+from transport.caller import LINGER_SECONDS
 from transport.configfile import Loaded
 from transport.serve import open_listener, serve_app
 
@@ -47,6 +48,9 @@ Handler = Callable[[trio.SocketStream], Awaitable[None]]
 """A provider that is no script: one connection."""
 START_SECONDS: Final = 10.0
 RETRIES_MIN: Final = 10_000  # a batch fails together, which no provider's retries should pay for
+LATER: Final = Asking(
+    gap=LINGER_SECONDS + 0.5
+)  # its body comes when a refused one is no longer waited for
 DRAIN_SECONDS: Final = 0.15  # some scenarios are over by then, and some are not
 
 
@@ -54,7 +58,7 @@ DRAIN_SECONDS: Final = 0.15  # some scenarios are over by then, and some are not
 class Socketed:
     """A scenario on sockets. `handlers`: by the target's number, those that are no script. `pipelined`: requests that the caller sends at once; `narrow`: the kernel keeps little of what it does not read. `http2`, `tls`: how it speaks; by prior knowledge where it is not TLS that says so.
 
-    `write_seconds`: for which a caller may take nothing. `moments`: seconds in which a fault may strike. `many`: callers at once.
+    `write_seconds`: for which a caller may take nothing. `moments`: seconds in which a fault may strike. `many`: callers at once. `refused`: the code that the first request is refused with by its head, while its body (as the scenario asks) still comes; the others ask when that body has been coming for a while.
     """
 
     scenario: Scenario
@@ -66,6 +70,15 @@ class Socketed:
     write_seconds: float = 60.0
     moments: float = 0.3
     many: int = 24
+    refused: str = ""
+
+    def asking(self, number: int) -> Asking:
+        """How this request of a caller is made."""
+        return LATER if self.refused and number else self.scenario.asking
+
+    def refuses(self, number: int) -> bool:
+        """It never becomes an exchange."""
+        return bool(self.refused) and not number
 
 
 def descriptors() -> int:

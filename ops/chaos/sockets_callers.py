@@ -149,8 +149,8 @@ class Caller:
     # --- HTTP/1.1 ---------------------------------------------------------------------------------
 
     async def _write(self, link: Link) -> None:
-        asking, path = self.case.scenario.asking, self.case.scenario.endpoint
         for number in range(self.case.pipelined):
+            asking, path = self.case.asking(number), self.case.scenario.endpoint
             length = sum(map(len, asking.parts)) + (not asking.whole)
             head = request_bytes(length, f"x-request-id: {self.name(number)}", path=path)
             await link.send_all(head + asking.parts[0])
@@ -196,13 +196,15 @@ class Caller:
         """All requests at once, and what comes of them, until the last answer is over or the connection is."""
         connection = H2Connection(H2Configuration(header_encoding="utf-8"))
         connection.initiate_connection()
-        asked = [self._ask_http2(connection, at) for at in range(self.case.pipelined)]
+        asked = [self._head_http2(connection, at) for at in range(self.case.pipelined)]
         by_stream = dict(zip(asked, self.responses, strict=True))
         was_reset, flush = trio.Event(), _Flush(connection, link)
         self.resets_stream = partial(self._reset_first, connection, asked[0], was_reset)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush.when, was_reset)
             await flush.now()
+            for number, stream in enumerate(asked):
+                nursery.start_soon(self._body_http2, connection, flush, number, stream)
             while not all(each.over for each in self.responses):
                 data = await self._next(link)
                 if not data:
@@ -213,17 +215,35 @@ class Caller:
                 await trio.sleep(self.case.scenario.asking.seconds)
             nursery.cancel_scope.cancel()
 
-    def _ask_http2(self, connection: H2Connection, number: int) -> int:
+    def _head_http2(self, connection: H2Connection, number: int) -> int:
         """The number of its stream."""
-        body = b"".join(self.case.scenario.asking.parts)
+        length = sum(map(len, self.case.asking(number).parts))
         stream = connection.get_next_available_stream_id()
         fields = {":method": "POST", ":path": self.case.scenario.endpoint, ":authority": HOST}
         fields |= {":scheme": "https" if self.case.tls else "http"}
-        fields |= {"content-length": str(len(body)), "x-request-id": self.name(number)}
+        fields |= {"content-length": str(length), "x-request-id": self.name(number)}
         connection.send_headers(stream, list(fields.items()))
-        connection.send_data(stream, body, end_stream=True)
         self.responses.append(Response())
         return stream
+
+    async def _body_http2(
+        self, connection: H2Connection, flush: _Flush, number: int, stream: int
+    ) -> None:
+        """Part by part, as the window opens; to its end, also behind an answer (RFC 9113, 8.1), unless the stream is reset."""
+        asking = self.case.asking(number)
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError, ProtocolError):
+            for part in asking.parts:
+                await trio.sleep(asking.gap)
+                rest = memoryview(part)
+                while rest:
+                    window = connection.local_flow_control_window(stream)
+                    size = min(window, connection.max_outbound_frame_size)
+                    connection.send_data(stream, bytes(rest[:size]))
+                    rest = rest[size:]
+                    await flush.now()
+                    await trio.sleep(0 if size else LOOK_SECONDS)
+            connection.end_stream(stream)
+            await flush.now()
 
     def _reset_first(self, connection: H2Connection, stream: int, was_reset: trio.Event) -> None:
         with suppress(ProtocolError):  # it has ended meanwhile

@@ -7,6 +7,7 @@ from typing import Final
 
 from gate.observe import Observation, OutcomeKind
 from ops.chaos.cases import HALF, STOP, Case
+from ops.chaos.scenario import Scenario
 from ops.chaos.sockets import DRAIN_SECONDS, Served
 from ops.chaos.sockets_callers import Caller
 from ops.chaos.wired import answer_findings
@@ -18,6 +19,7 @@ CLOSE_SECONDS: Final = (
 )
 LATE_TIMES: Final = 20  # so many turns of the loop lie between, each of which may come as late
 CLOCKS: Final = frozenset({"headers_timeout", "first_content_timeout", "json_timeout"})
+REFUSAL: Final = Scenario(about="what the door says", targets=[])
 REFUSED: Final = "draining"  # what comes when the service has been told to stop
 ENDED: Final = "shutdown"  # what is not over when its drain is
 
@@ -25,12 +27,16 @@ ENDED: Final = "shutdown"  # what is not over when its drain is
 def caller_findings(one: Case, caller: Caller, gate: Served, machine: float) -> Iterator[str]:
     """`machine`: by how many seconds this process came late at most."""
     scenario = caller.case.scenario
-    gone, end = caller.left_at is not None, gate.end_of(caller.exchange)
+    gone, end = caller.cut_off(_first(caller)), _end_of(caller, gate)
     unserved = [_unserved(caller, number, gate) for number in range(len(caller.responses))]
     for number, response in enumerate(caller.responses):
         if not unserved[number]:
             cut_off = caller.cut_off(number) or scenario.asking.stuck
-            yield from answer_findings(scenario, response, cut_off=cut_off)
+            refused = caller.case.refuses(number)
+            expected = REFUSAL if refused else scenario
+            yield from answer_findings(expected, response, cut_off=cut_off)
+            if refused and not cut_off and gate.life.stopped_at is None:
+                yield from _refusal(caller)
     struck = [each for each in one.faults if each.who != STOP]
     reads_on = any(each.who == HALF for each in struck) and scenario.asking.seconds
     if end is not None and gone and not scenario.asking.stuck and not reads_on:
@@ -44,6 +50,22 @@ def caller_findings(one: Case, caller: Caller, gate: Served, machine: float) -> 
         yield from _answered(caller, gate, unserved)
 
 
+def _first(caller: Caller) -> int:
+    """The number of the first request that is to become an exchange."""
+    return int(caller.case.refuses(0))
+
+
+def _end_of(caller: Caller, gate: Served) -> tuple[float, Observation] | None:
+    """When and how its first exchange ended."""
+    return gate.end_of(caller.name(_first(caller)))
+
+
+def _refusal(caller: Caller) -> Iterator[str]:
+    """Its caller has read it to the end, however much of its body was still to come."""
+    if _error(caller) != caller.case.refused:
+        yield f"I13 refused with {caller.response.status} {_error(caller)!r}, not {caller.case.refused!r}"
+
+
 def _unserved(caller: Caller, number: int, gate: Served) -> bool:
     """A service that stops may close its doors on a request that it has not begun. Its word of that may be lost where more requests stand behind it, which nobody reads: the kernel answers those with a reset."""
     response, case = caller.responses[number], caller.case
@@ -55,12 +77,13 @@ def _unserved(caller: Caller, number: int, gate: Served) -> bool:
 
 def _answered(caller: Caller, gate: Served, unserved: list[bool]) -> Iterator[str]:
     """One that nothing struck gets what its scenario says, or hears that the service stops."""
-    scenario, end = caller.case.scenario, gate.end_of(caller.exchange)
+    scenario, end = caller.case.scenario, _end_of(caller, gate)
     gone, stopped = caller.left_at is not None, gate.life.stopped_at is not None
     if end is None:
-        if not stopped:
+        told = {REFUSED, caller.case.refused or REFUSED}
+        if not stopped and caller.case.pipelined > _first(caller):
             yield "I13 no exchange, and nothing struck"
-        elif not (caller.refused or all(unserved) or _error(caller) == REFUSED):
+        elif stopped and not (caller.refused or all(unserved) or _error(caller) in told):
             yield f"I13 no exchange, and {caller.response.status} {_error(caller)!r}"
         return
     code = "" if end[1].outcome == OutcomeKind.SUCCESS.value else end[1].code

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import trio
 
-from gate.config import ClocksConfig, HoldConfig, RecoveryConfig
+from gate.config import ClocksConfig, HoldConfig, LimitsConfig, RecoveryConfig
 from ops.chaos.certificates import can_be_made
 from ops.chaos.scenario import Asking, Scenario, route
 from ops.chaos.scenarios import SCENARIOS
@@ -34,6 +35,20 @@ FLOOD: Final = [LONG] * 400  # more than the kernel takes for a caller that does
 NEXT: Final = route(
     clocks=ClocksConfig(headers_seconds=2.0, json_seconds=2.0, last_candidate_factor=5.0),
     recovery=RecoveryConfig(attempts_max=3, backoff_seconds=0.0),
+)
+
+
+TOO_LARGE: Final = Scenario(
+    about="a request that is refused by its head, and its body behind it",
+    targets=[[HELLO]],
+    said="Hello",
+    asking=Asking((b"x" * 100_000,) * 10, gap=0.01),
+    limits=LimitsConfig(body_bytes_max=500_000),
+)
+OUTLASTING: Final = replace(
+    TOO_LARGE,
+    about="the same, and its body comes for longer than its answer waits for it",
+    asking=Asking((b"x" * 100_000,) * 10, gap=0.3),
 )
 
 
@@ -128,6 +143,7 @@ _OWN: Final[dict[str, Socketed]] = {
             route=route(clocks=ClocksConfig(gap_seconds=0.2, last_candidate_factor=1.0)),
         ),
     ),
+    "too-large": Socketed(scenario=TOO_LARGE, refused="body_too_large", moments=0.1),
     "json-slow": Socketed(
         scenario=Scenario(
             about="an object of a size to a slow caller",
@@ -144,6 +160,9 @@ _HTTP2: Final[dict[str, Socketed]] = {
     for name in ("healthy", "json", "cut", "continued", "denied", "refused", "called")
 }
 _HTTP2_OWN: Final[dict[str, Socketed]] = {
+    "too-large-http2": Socketed(
+        scenario=OUTLASTING, refused="body_too_large", http2=True, pipelined=3, moments=3.0, many=12
+    ),
     "slow-reader-http2": Socketed(scenario=_OWN["slow-reader"].scenario, http2=True, pipelined=2),
     "never-reads-http2": Socketed(
         scenario=_OWN["never-reads"].scenario, http2=True, pipelined=2, write_seconds=0.3

@@ -27,6 +27,7 @@ from ops.chaos.sockets_callers import Caller
 from ops.chaos.sockets_checks import LATE_TIMES, caller_findings
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.wired import leaves, said
+from transport.serve import FAREWELL_SECONDS
 
 __all__ = ["RING", "Seen", "explore", "play", "run_case"]
 
@@ -36,7 +37,7 @@ WHO: Final = (*STRIKERS, STOP)
 TICK: Final = 0.0001  # seconds
 QUIET_SECONDS: Final = 10.0  # in which everything has to come back
 RUN_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 2.0
+STOP_SECONDS: Final = FAREWELL_SECONDS + 0.5  # terminals that somebody still has to take
 BEAT_SECONDS: Final = 0.01  # between two looks at how late this process comes
 PLAIN: Final = 4  # callers of a batch that nothing strikes
 LATECOMERS: Final = (0.0, 0.001, 0.01, 0.1, 0.2)  # seconds behind the order to stop

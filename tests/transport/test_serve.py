@@ -378,8 +378,9 @@ async def test_plain_hypercorn_serves_the_application(tmp_path: Path) -> None:
         ):
             answer = await client.post(CHAT, content=question())
             assert answer.content.endswith(b"data: [DONE]\n\n")
-            warnings = [line["event"] for line in process.log() if line["level"] == "warning"]
-            assert any(warning.startswith("no write limit") for warning in warnings)
+            await eventually(lambda: "no write limit" in process.output())
+            [line] = [each for each in process.log() if each["event"].startswith("no write limit")]
+            assert line["level"] == "warning"
             process.popen.send_signal(signal.SIGTERM)
             await process.exit_code(within=5)
 
