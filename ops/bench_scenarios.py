@@ -16,11 +16,21 @@ from ops.bench_figures import Figure, Result, Row, Sample, difference, figure, r
 from ops.bench_judging import judging
 from ops.bench_process import ProcessFailed
 from ops.bench_requests import Desk
-from ops.bench_subjects import ASYNCIO, DIRECT, GATE, PLAIN, TRIO, Subject, running_subjects
+from ops.bench_subjects import (
+    ASYNCIO,
+    DIRECT,
+    GATE,
+    PLAIN,
+    TAPED,
+    TRIO,
+    Subject,
+    running_subjects,
+)
 
 EVERYONE: Final = (DIRECT, ASYNCIO, TRIO, GATE)
 PROCESSES: Final = (ASYNCIO, TRIO, GATE)
 CPU: Final = "CPU µs/chunk"
+TIME: Final = "time µs/chunk"
 KIB: Final = 1024
 
 Act = Callable[[Streams], int]
@@ -63,7 +73,7 @@ QUICK: Final = Size(
 def _lockstep(size: Size) -> Result:
     """One chunk on each of some streams, the next when all have arrived: nothing can coalesce."""
     count, steps = size.lockstep_streams, size.lockstep_steps
-    turns, wrong = _by_turns(EVERYONE, count, size.rounds, lambda each: each.lockstep(steps))
+    turns, wrong = _by_turns(EVERYONE, count, size.rounds, _steps_of(steps))
     return Result(
         name="lockstep",
         did=f"{count} streams, one chunk on each at a time; {steps} chunks a stream and round",
@@ -76,7 +86,7 @@ def _lockstep(size: Size) -> Result:
 def _single(size: Size) -> Result:
     """The same on one stream: every chunk finds the loop asleep."""
     steps = size.single_steps
-    turns, wrong = _by_turns(EVERYONE, 1, size.rounds, lambda each: each.lockstep(steps))
+    turns, wrong = _by_turns(EVERYONE, 1, size.rounds, _steps_of(steps))
     return Result(
         name="single",
         did=f"1 stream, one chunk at a time; {steps} chunks a round",
@@ -96,6 +106,10 @@ def _slow(size: Size) -> Result:
         rows=_rows(turns, timed=False),
         wrong=wrong,
     )
+
+
+def _steps_of(steps: int) -> Act:
+    return lambda each: each.lockstep(steps)
 
 
 def _pace_of(size: Size) -> Act:
@@ -139,6 +153,35 @@ def _filters(size: Size) -> Result:
         aim="coalesced: at most 3 µs/chunk added; slow: at most 1.10 x",
         rows=tuple(rows),
         wrong=(*wrong, *wrong_slow),
+    )
+
+
+def _recording(size: Size) -> Result:
+    """What a recorder adds that keeps every exchange, by turns with a gateway that has none."""
+    rows: list[Row] = []
+    wrong: list[str] = []
+    for label, count, steps in (
+        ("lockstep", size.lockstep_streams, size.lockstep_steps),
+        ("single", 1, size.single_steps),
+    ):
+        pair = (GATE, TAPED)
+        turns, found = _by_turns(pair, count, size.rounds, _steps_of(steps))
+        wrong += found
+        cpu = [[each.cpu_us for each in turns[name]] for name in pair]
+        took: list[list[float | None]] = [[each.wall_us for each in turns[name]] for name in pair]
+        without = (figure(CPU, cpu[0]), figure(TIME, took[0]))
+        added = difference("added µs/chunk", cpu[1], cpu[0])
+        share, delay = ratio("x CPU", cpu[1], cpu[0]), ratio("x time", took[1], took[0])
+        rows += [
+            Row(f"{label}, not recording", without),
+            Row(f"{label}, recording", (figure(CPU, cpu[1]), figure(TIME, took[1]), added, share, delay)),
+        ]  # fmt: skip
+    return Result(
+        name="recording",
+        did="two gateways, of which one records every exchange, as in lockstep and single",
+        aim="no delay that can be told from none",
+        rows=tuple(rows),
+        wrong=tuple(wrong),
     )
 
 
@@ -236,6 +279,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Size], Result]]] = MappingProxyType(
         "slow": _slow,
         "coalesced": _coalesced,
         "filters": _filters,
+        "recording": _recording,
         "requests": _requests,
         "streams": _streams,
         "memory": _memory,

@@ -1,4 +1,4 @@
-"""Who is measured: nothing at all in between, two byte copiers, and the gateway with its usual filters and with none."""
+"""Who is measured: nothing at all in between, two byte copiers, and the gateway with its usual filters, with none, and with a recorder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ ASYNCIO: Final = "asyncio copier"
 TRIO: Final = "trio copier"
 GATE: Final = "tidegate"
 PLAIN: Final = "tidegate, filters = []"
+TAPED: Final = "tidegate, recording"
 
 _COPIERS: Final = {ASYNCIO: "ops.bench_asyncio", TRIO: "ops.bench_trio"}
-_MODELS: Final = {GATE: "bench", PLAIN: "bench-plain"}
+_MODELS: Final = {GATE: "bench", PLAIN: "bench-plain", TAPED: "bench"}
+_SHARED: Final = {PLAIN: GATE}  # whose process is another's
 
 CONFIG: Final = """\
 [server]
@@ -53,6 +55,13 @@ gap_seconds = 300.0
 gap_seconds = 300.0
 """
 """As people run it, but for room, and for patience: on a slow machine a turn of all the others may last longer than the usual gap."""
+RECORDING: Final = """\
+
+[observe]
+record_dir = "{folder}"
+record_content = "full"
+sample_success = 1.0
+"""
 SPARE: Final = 64  # exchanges beyond the streams of a scenario
 
 
@@ -87,7 +96,7 @@ def running_subjects(
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-bench-")))
         processes: dict[str, Process] = {}
         for name in names:
-            kind = GATE if name in _MODELS else name
+            kind = _SHARED.get(name, name)
             if kind != DIRECT and kind not in processes:
                 arguments = _arguments(kind, provider, folder, len(names) * streams_max)
                 processes[kind] = stack.enter_context(running(kind, arguments, folder))
@@ -95,7 +104,7 @@ def running_subjects(
 
 
 def _subject(name: str, provider: int, processes: dict[str, Process]) -> Subject:
-    process = processes.get(GATE if name in _MODELS else name)
+    process = processes.get(_SHARED.get(name, name))
     port = provider if process is None else process.port
     return Subject(name, port, _MODELS.get(name, "bench"), process)
 
@@ -103,6 +112,7 @@ def _subject(name: str, provider: int, processes: dict[str, Process]) -> Subject
 def _arguments(kind: str, port: int, folder: Path, streams: int) -> list[str]:
     if kind in _COPIERS:
         return ["-m", _COPIERS[kind], str(port)]
-    config = folder / "tidegate.toml"
-    config.write_text(CONFIG.format(port=port, most=streams + SPARE))
+    config = folder / f"{kind}.toml"
+    more = RECORDING.format(folder=folder / "traces") if kind == TAPED else ""
+    config.write_text(CONFIG.format(port=port, most=streams + SPARE) + more)
     return ["-m", "ops", "serve", "--config", str(config)]

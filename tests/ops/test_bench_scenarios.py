@@ -109,6 +109,21 @@ def test_filters_are_compared_on_one_gateway() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.slow
+def test_a_recorder_is_compared_with_none() -> None:
+    """Two processes of the gateway, by turns; the first of them keeps nothing."""
+    result = run_scenario("recording", TINY)
+    assert result.wrong == ()
+    without = {"CPU µs/chunk": 2, "time µs/chunk": 2}
+    more = without | {"added µs/chunk": 2, "x CPU": 2, "x time": 2}
+    assert samples_of(result) == {
+        f"{label}, {what}": figures
+        for label in ("lockstep", "single")
+        for what, figures in (("not recording", without), ("recording", more))
+    }
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
 def test_many_streams_are_open_at_once_and_each_is_right() -> None:
     """More than are opened in one go."""
     result = run_scenario("streams", TINY)
@@ -187,5 +202,5 @@ def test_a_quick_run_is_smaller_in_everything() -> None:
 
     assert all(quick < whole for quick, whole in zip(extent(QUICK), extent(Size()), strict=True))
     assert set(SCENARIOS) == {
-        "lockstep", "single", "slow", "coalesced", "filters", "requests", "streams", "memory", "judging"
+        "lockstep", "single", "slow", "coalesced", "filters", "recording", "requests", "streams", "memory", "judging"
     }  # fmt: skip

@@ -19,6 +19,7 @@ from ops.bench_subjects import (
     DIRECT,
     GATE,
     PLAIN,
+    TAPED,
     TRIO,
     running_subjects,
 )
@@ -51,6 +52,21 @@ def test_each_forwards_a_stream_and_the_gateway_is_one_process(ends: Ends) -> No
             assert streams.burst(50) == 100
             streams.finish()
             assert streams.problems(verbatim=each.verbatim) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_gateway_that_records_is_a_process_of_its_own(ends: Ends) -> None:
+    """It has begun a folder of traces."""
+    with running_subjects(ends.port, [GATE, TAPED], streams_max=1) as (plain, taped):
+        assert plain.process is not taped.process
+        streams = ends.open(taped.port, taped.model, taped.names(1))
+        assert streams.lockstep(3) == 3
+        streams.finish()
+        assert streams.problems(verbatim=taped.verbatim) == []
+        process = taped.process
+        assert process is not None
+        assert (process._log.parent / "traces" / "key").exists()
 
 
 @pytest.mark.e2e
