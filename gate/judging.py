@@ -26,7 +26,7 @@ from gate.mending_format import FormatMender
 from gate.recovery_table import continues
 from gate.repair import RepairNote
 from gate.seam import Seam, SeamKind
-from gate.transcript import Transcript
+from gate.transcript import Transcript, text_bytes
 from gate.usage import Share, completion_tokens, joined_usage, kept_shares
 
 __all__ = ["Judge", "Judged", "Remark"]
@@ -105,7 +105,7 @@ class Judge:
         """Everything that is kept."""
         transcript = 0 if self._transcript is None else self._transcript.ledger_bytes
         seam = 0 if self._seam is None else self._seam.ledger_bytes
-        resume = 0 if self.resume is None else self.resume.text.__sizeof__()
+        resume = 0 if self.resume is None else text_bytes(self.resume.text)
         beside = transcript + seam + resume + sum([each.ledger_bytes for each in self.awaited])
         return self.tail.ledger_bytes + self._mender.ledger_bytes + beside
 

@@ -24,9 +24,14 @@ from gate.events import (
 )
 from gate.plan import Cursor
 
-__all__ = ["Transcript", "is_clean", "text_of"]
+__all__ = ["Transcript", "is_clean", "text_bytes", "text_of"]
 
 PLACE_BYTES: Final = 8  # in a list
+ASCII_OVERHEAD_BYTES: Final = (
+    49  # of a string beside its characters, in CPython 3.11; later releases have less
+)
+OTHER_OVERHEAD_BYTES: Final = 76
+OTHER_CHARACTER_BYTES: Final = 4  # at most
 LOOSE_MAX: Final = 128  # pieces that are kept one by one
 CONTEXT_CHARS: Final = 64  # of the end, that a judgement looks at, beside the longest stop string
 _JOINER: Final = "\u200d"
@@ -153,7 +158,14 @@ class _Nature:
 
 
 def _cost(piece: str) -> int:
-    return piece.__sizeof__() + PLACE_BYTES
+    return text_bytes(piece) + PLACE_BYTES
+
+
+def text_bytes(text: str) -> int:
+    """What a string takes in memory, at most. Every release of Python says the same, so that an exchange that is replayed on another one meets its limits where it met them."""
+    if text.isascii():
+        return ASCII_OVERHEAD_BYTES + len(text)
+    return OTHER_OVERHEAD_BYTES + OTHER_CHARACTER_BYTES * len(text)
 
 
 def text_of(frame: Frame) -> str:

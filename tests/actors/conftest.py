@@ -1,4 +1,4 @@
-"""Time is virtual for every test of the actors: what a busy machine takes for a step is no part of what they do."""
+"""Time is virtual for the tests of the actors, but for those that wait for a thread: what a busy machine takes for a step is no part of what they do."""
 
 from __future__ import annotations
 
@@ -27,5 +27,6 @@ def _in_virtual_time(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The hook sees the items of all folders."""
     for item in items:
-        if item.path.is_relative_to(_HERE) and iscoroutinefunction(getattr(item, "obj", None)):
+        virtual = item.path.is_relative_to(_HERE) and not item.get_closest_marker("real_time")
+        if virtual and iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.trio(run=_in_virtual_time))

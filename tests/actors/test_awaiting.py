@@ -415,6 +415,7 @@ def asked_of(inner: Counting) -> Awaited:
     return awaited
 
 
+@pytest.mark.real_time
 async def test_an_attempt_that_ends_before_its_desk_wakes_is_not_asked_about() -> None:
     """The desk goes on waiting, for the next one."""
     inner, refs = Counting(), SimpleNamespace(exchange="ex-1")
@@ -437,6 +438,7 @@ async def test_an_attempt_that_ends_before_its_desk_wakes_is_not_asked_about() -
         assert inner.calls == ([] if left_at_once else ["observe 0+1"])
 
 
+@pytest.mark.real_time
 async def test_a_filter_that_computes_for_long_does_it_in_a_thread() -> None:
     """Primed once, then batch by batch, and the end behind the last."""
     made = [Counting(primed=True), Counting(good=False), Counting(bad_at=0)]
@@ -453,6 +455,7 @@ async def test_a_filter_that_computes_for_long_does_it_in_a_thread() -> None:
     assert THREADS_MAX >= 1
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(("raises", "code"), [("", "word_said"), ("init", "filter_unavailable")])
 async def test_a_heavy_plugin_judges_beside_the_stream(raises: str, code: str) -> None:
     """What it denies is never seen; what it raises is its own failure."""

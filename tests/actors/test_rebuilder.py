@@ -130,6 +130,7 @@ async def test_an_exact_plan_gives_the_callers_own_body() -> None:
     assert desk.extra == (0, 0)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("directive", [GO_ON, REPAIR])
 @pytest.mark.parametrize("body", [BODY, LARGE])
 async def test_a_patched_body_differs_in_the_patch_alone(body: bytes, directive: Directive) -> None:
@@ -167,6 +168,7 @@ async def test_a_large_body_is_copied_in_slices() -> None:
     assert (len(sizes), sum(sizes)) == (SLICES + 1, len(LARGE) - len(b'["hi"]'))
 
 
+@pytest.mark.real_time
 async def test_other_tasks_run_while_a_large_body_is_copied() -> None:
     """At least once for each slice."""
     desk = Desk(LARGE)
@@ -331,6 +333,7 @@ async def test_a_rebuild_cancelled_among_its_slices_gives_all_back() -> None:
     assert gate.copied == 1
 
 
+@pytest.mark.real_time
 async def test_a_copy_in_a_thread_is_not_begun_by_a_cancelled_task() -> None:
     """One that has begun ends."""
     assert await copy_in_thread(memoryview(b"abc")) == b"abc"

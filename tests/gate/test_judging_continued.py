@@ -19,7 +19,7 @@ from gate.judging import Judge
 from gate.plan import Cursor
 from gate.reader import ChatStreamReader
 from gate.seam import SeamKind
-from gate.transcript import text_of
+from gate.transcript import text_bytes, text_of
 
 CUT: Final = Failure(FailureKind.CUT)
 LOOP: Final = Failure(FailureKind.REPETITION)
@@ -165,9 +165,9 @@ def test_what_is_kept_is_in_the_ledger() -> None:
     assert judge.ledger_bytes == 0
     judging.take(said(*WORDS))
     seen = judge.ledger_bytes - judge.tail.ledger_bytes
-    assert seen == sum(word.__sizeof__() + 8 for word in WORDS[:3])
+    assert seen == sum(text_bytes(word) + 8 for word in WORDS[:3])
     judge.fail(CUT)
-    assert judge.ledger_bytes == judge.tail.ledger_bytes + seen + SAID.__sizeof__()
+    assert judge.ledger_bytes == judge.tail.ledger_bytes + seen + text_bytes(SAID)
     judge.go_on()
     before = judge.ledger_bytes
     judging.take(chunks({"content": " ov"}))

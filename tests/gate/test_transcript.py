@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Sequence
 from typing import Final
@@ -25,7 +26,14 @@ from gate.events import (
 from gate.mending import ChatMender
 from gate.plan import Cursor
 from gate.reader import ChatStreamReader
-from gate.transcript import CONTEXT_CHARS, PLACE_BYTES, Transcript, is_clean, text_of
+from gate.transcript import (
+    CONTEXT_CHARS,
+    PLACE_BYTES,
+    Transcript,
+    is_clean,
+    text_bytes,
+    text_of,
+)
 
 ROLE: Final = RoleDelta(0, "assistant")
 THOUGHT: Final = ReasoningDelta(0, "hm")
@@ -102,8 +110,17 @@ def test_what_it_costs_is_what_its_strings_cost() -> None:
     for each in said(pieces[0], ROLE, *pieces[1:]):
         transcript.add([each])
         costs.append(transcript.ledger_bytes)
-    sizes = [piece.__sizeof__() + PLACE_BYTES for piece in pieces]
+    sizes = [text_bytes(piece) + PLACE_BYTES for piece in pieces]
     assert costs == [0, sizes[0], sizes[0], sum(sizes[:2]), sum(sizes)]
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e4", "\u6f6e", "\U0001f6a2"])
+@pytest.mark.parametrize("count", [1, 7, 5_000])
+def test_the_cost_of_a_string_is_no_less_than_what_python_says(character: str, count: int) -> None:
+    """Nor far more; and the same in every release of Python."""
+    text = character * count
+    assert sys.getsizeof(text) <= text_bytes(text) <= 4 * sys.getsizeof(text)
+    assert text_bytes(text) == (49 if character == "a" else 76 + 3 * count) + count
 
 
 # --- the resume point ----------------------------------------------------------------------------
