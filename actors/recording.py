@@ -221,7 +221,9 @@ class _Caller:
         except BaseException:
             self._written("stuck", began)
             raise
-        self._written("blocked", began)
+        now = tape.now()  # not by a call: this is done per chunk
+        if now - began >= BLOCKED_US:
+            tape.add(CallerEvent(now, "blocked", tape.written, now - began))
 
     async def end(self, data: bytes = b"") -> None:
         tape = self._tape
