@@ -33,7 +33,9 @@ class Tape:
         take: Callable[[int], bool] = lambda size: True,
     ) -> None:
         self.key = key
-        self._clock = trio.lowlevel.current_clock().current_time  # asked for twice or more per chunk
+        self._clock = (
+            trio.lowlevel.current_clock().current_time
+        )  # asked for twice or more per chunk
         self.began = self._clock()
         self.records: list[Record] = []
         self.kept_bytes = 0

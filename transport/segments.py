@@ -6,6 +6,7 @@ Called by one thread. A write that fails leaves the segment as it was before it,
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import BinaryIO, Final
 __all__ = ["SUFFIX", "Segments"]
 
 SUFFIX: Final = ".trace"
+PREFIX: Final = "tidegate-"  # what has another name is somebody's own
 SEGMENT_BYTES_MAX: Final = 67_108_864
 SEGMENTS_MIN: Final = 8  # a directory that is full loses an eighth at a time, not all of it
 
@@ -39,8 +41,7 @@ class Segments:
             self._open(len(data))
         assert self._file is not None, "opened just now"
         try:
-            self._file.write(data)
-            self._file.flush()
+            _write_whole(self._file, data)
         except OSError:
             self._give_up(self._file)
             raise
@@ -64,7 +65,7 @@ class Segments:
         began = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
         while True:
             self._number += 1
-            name = f"tidegate-{began}-{os.getpid()}-{self._number:06d}{SUFFIX}"
+            name = f"{PREFIX}{began}-{os.getpid()}-{self._number:06d}{SUFFIX}"
             # A process of the same number in the same second had the name before.
             with suppress(FileExistsError):
                 return os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -73,7 +74,7 @@ class Segments:
         """Deletes the oldest segments until a whole new one has room."""
         wanted = max(coming, self._segment_max)
         sizes: dict[Path, int] = {}
-        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+        for path in sorted(self._folder.glob(f"{PREFIX}*{SUFFIX}")):
             with suppress(FileNotFoundError):  # another process was as fast
                 sizes[path] = path.stat().st_size
         total = sum(sizes.values())
@@ -88,3 +89,9 @@ class Segments:
             os.ftruncate(file.fileno(), self._written)
         with suppress(OSError):
             self.close()
+
+
+def _write_whole(file: BinaryIO, data: bytes) -> None:
+    """A disk that has become full takes what it still has room for, and says so by a number only. Raises `OSError`."""
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
