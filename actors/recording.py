@@ -160,6 +160,7 @@ class _Pools(Mapping[str, Pool]):
 
     def __getitem__(self, alias: str) -> Pool:
         pool, tape = self._pools[alias], self._tape
+        tape.alias = alias
         return replace(
             pool,
             targets=tuple(_target(each, tape, self._came) for each in pool.targets),

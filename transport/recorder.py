@@ -13,9 +13,11 @@ import queue
 import random
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -27,17 +29,18 @@ from actors.recording import ended, recorded
 from actors.tape import Tape
 from gate.config import GatewayConfig
 from gate.observe import Outcome, OutcomeKind
-from gate.trace import VERSION, Header, Part, digest_of
+from gate.trace import VERSION, Header, digest_of
 from gate.trace_codec import encode_binary, sealed
-from gate.trace_content import alias_of, config_tables, sealed_content
+from gate.trace_content import config_tables, sealed_content
 from transport.segments import Segments
 
 __all__ = ["Counts", "Recorder", "open_recorder"]
 
-TAPES_BYTES_MAX: Final = 67_108_864  # of content on all tapes that are not on disk yet
+TAPES_BYTES_MAX: Final = 67_108_864  # of all tapes that are not on disk yet
 QUEUE_MAX: Final = 256  # traces that wait for the thread
 CLOSE_SECONDS: Final = 5.0
 KEY_BYTES: Final = 32
+PAUSE_SECONDS: Final = 0.0001  # in which the loop takes the interpreter back from the thread
 Say = Callable[..., None]
 
 
@@ -89,14 +92,16 @@ class Recorder:
         tape = Tape(salt or self.key, take=self._take)
         wall = gateway.world.wall()
         taped_caller, taped_gateway = recorded(door, caller, gateway, tape)
-        kept = False
+        kept = counted = False
         try:
             outcome = await run_exchange(door, taped_caller, taped_gateway)
             ended(outcome, tape)
             kept = self._wanted(outcome) and self._put(_Job(tape, door.exchange, wall, salt))
+            counted = True
         finally:
+            self.counts.dropped += not counted  # there was no room for the exchange itself
             if not kept:
-                self._taken -= tape.kept_bytes
+                self._taken -= tape.taken_bytes
         return outcome
 
     def work(self) -> None:
@@ -112,7 +117,7 @@ class Recorder:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - a bug here must cost a trace, not all that would follow
                 self._failed(error)
-            self._given += job.tape.kept_bytes
+            self._given += job.tape.taken_bytes
         self.segments.close()
 
     def close(self) -> None:
@@ -153,18 +158,18 @@ class Recorder:
 
     def _encoded(self, job: _Job) -> bytes:
         content = self.config.observe.record_content
-        parts = [each.b for each in job.tape.records if isinstance(each, Part)]
         header = Header(
             VERSION,
             job.exchange,
             self._build,
             job.wall,
             content,
-            config_tables(self.config, alias_of(b"".join(parts))),
+            config_tables(self.config, job.tape.alias),
             job.salt,
             "" if job.salt else digest_of([], self.key).hex(),
         )
-        records = sealed_content(job.tape.records, content, self.key)
+        pause = partial(time.sleep, PAUSE_SECONDS)
+        records = sealed_content(job.tape.records, content, self.key, pause)
         whole = sealed([header, *records], dropped=job.tape.dropped, truncated=job.tape.truncated)
         return b"".join(map(encode_binary, whole))
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import trio
 import trio.testing
 
-from actors.tape import Tape
+from actors.tape import RECORD_BYTES, Tape
 from gate.trace import Fact, Part, Ping, Read, Release, Term, digest_of
 
 KEY = b"k"
+TERM = Term(2, "success", "", 200, 1, "chat_sse", 0, b"")
 
 
 def tape(
@@ -51,32 +52,38 @@ def test_content_beyond_the_limit_is_a_length_and_a_digest() -> None:
         Read(1, 3, 1, 3, sha=digest_of([b"ghi"], KEY)),
         Read(1, 4, 1, 2, b"jk"),
     ]
-    assert (made.truncated, made.dropped, made.kept_bytes) == (True, 0, 5)
+    assert (made.truncated, made.dropped, made.taken_bytes) == (True, 0, 5 + 4 * RECORD_BYTES)
 
 
 def test_records_beyond_the_limit_are_counted_and_the_terminal_is_kept() -> None:
     """How an exchange ended is worth more than any of its reads."""
     made = tape(records_max=1)
-    term = Term(2, "success", "", 200, 1, "chat_sse", 0, b"")
-    for record in (Fact(0, "draw", 0.5), Fact(1, "draw", 0.5), term):
+    for record in (Fact(0, "draw", 0.5), Fact(1, "draw", 0.5), TERM):
         made.add(record)
-    assert made.records == [Fact(0, "draw", 0.5), term]
+    assert made.records == [Fact(0, "draw", 0.5), TERM]
     assert (made.truncated, made.dropped) == (True, 1)
 
 
 def test_memory_that_all_tapes_share_may_be_used_up() -> None:
-    """Whoever counts it is asked for each piece of content."""
+    """Whoever counts it is asked for each piece of content and each record. Without room the first is a digest, the other is dropped, but for the terminal."""
     asked: list[int] = []
 
     def take(size: int) -> bool:
         asked.append(size)
-        return len(asked) == 1
+        return len(asked) in {1, 2, 4}
 
     made = tape(take=take)
     made.read(1, 0, 0, b"abc")
     made.read(1, 0, 0, b"de")
-    assert asked == [3, 2]
-    assert (made.kept_bytes, made.truncated) == (3, True)
+    made.pinged(1)
+    made.add(TERM)
+    assert asked == [3, RECORD_BYTES, 2, RECORD_BYTES, RECORD_BYTES, RECORD_BYTES]
+    assert made.records == [
+        Read(1, 0, 0, 3, b"abc"),
+        Read(1, 0, 0, 2, sha=digest_of([b"de"], KEY)),
+        TERM,
+    ]
+    assert (made.taken_bytes, made.truncated, made.dropped) == (3 + 2 * RECORD_BYTES, True, 1)
 
 
 def test_the_response_is_a_rolling_digest_and_comments_are_no_part_of_it() -> None:

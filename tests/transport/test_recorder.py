@@ -16,10 +16,21 @@ from gate.config import GatewayConfig
 from gate.config_check import decode_config
 from gate.errors import BudgetExceeded
 from gate.observe import OutcomeKind
-from gate.trace import Header, Part, Read, Term, Trace
+from gate.trace import Header, Read, Term, Trace
+from gate.trace_codec import encode_binary
 from ops.replay import differences, replay
 from ops.trace import files_of, read_traces
-from tests.doubles import RecordingCaller, ScriptedProvider, cut, door, healthy, refuses, world
+from tests.doubles import (
+    Answer,
+    RecordingCaller,
+    ScriptedProvider,
+    cut,
+    door,
+    healthy,
+    refuses,
+    world,
+)
+from tests.doubles import Read as Piece
 from tests.tracing import gateway_of, tables
 from transport import recorder as module
 from transport.recorder import Recorder, open_recorder
@@ -148,14 +159,14 @@ async def test_a_trace_that_can_not_be_encoded_costs_only_itself(tmp_path: Path)
 async def test_what_waits_for_the_disk_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the queue traces are dropped; beyond the memory content is, and all of it comes back."""
+    """Beyond the queue traces are dropped; beyond the memory content and records are, and all of it comes back."""
     disk = Disk(tmp_path)
-    monkeypatch.setattr(module, "TAPES_BYTES_MAX", 300)
+    monkeypatch.setattr(module, "TAPES_BYTES_MAX", 3_000)
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
     idle = Recorder(disk.config, b"k", Segments(tmp_path, 8_000), disk.say)  # without its thread
     idle._jobs.maxsize = 1
     await play(idle, disk.gateway(healthy("Hi")), name="waits")
-    assert 0 < idle._taken <= 300
+    assert 0 < idle._taken <= 3_000
     await play(idle, disk.gateway(healthy("Hi")), name="dropped")
     idle.close()
     assert idle.counts.dropped == 2
@@ -165,7 +176,30 @@ async def test_what_waits_for_the_disk_is_bounded(
     assert idle._taken == idle._given
     (trace,) = disk.traces()
     assert trace.end.truncated
-    assert any(each.sha for each in trace.records if isinstance(each, Part | Read))
+    assert trace.end.dropped > 0
+    assert isinstance(trace.records[-1], Term)
+
+
+async def test_the_trace_of_a_relayed_request_has_the_pool_that_served_it(tmp_path: Path) -> None:
+    """Whose alias stands in no JSON: in a field of a form, or in a header of the caller's."""
+    form = b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\nsmall\r\n--b--\r\n'
+    disk = Disk(tmp_path / "traces")
+    asked: list[tuple[bytes, dict[str, Any]]] = [
+        (form, {"content_type": b"multipart/form-data; boundary=b", "endpoint": "/v1/audio/translations"}),
+        (b"", {"endpoint": "/v1/files", "method": "GET", "model": "small", "query": "after=file-secret"}),
+    ]  # fmt: skip
+    with disk.opened() as found:
+        for body, through in asked:
+            caller = RecordingCaller(body)
+            answer = Answer([Piece(b"{}")], headers=((b"content-type", b"application/json"),))
+            outcome = await found.run(door("ex-1", **through), caller, disk.gateway(answer))
+            assert (outcome.kind, outcome.attempts) == (OutcomeKind.SUCCESS, 1)
+    traces = disk.traces()
+    assert len(traces) == 2
+    for trace in traces:
+        assert [each["alias"] for each in trace.header.config["models"]] == ["small"]
+        assert await trio.to_thread.run_sync(differences_of, trace) == []
+        assert b"secret" not in b"".join(map(encode_binary, trace.records))
 
 
 async def test_an_exchange_without_room_leaves_nothing_on_the_books(tmp_path: Path) -> None:
@@ -177,6 +211,7 @@ async def test_an_exchange_without_room_leaves_nothing_on_the_books(tmp_path: Pa
         with pytest.raises(BudgetExceeded):
             await play(found, gate)
         assert found._taken == 0
+        assert found.counts.dropped == 1
     assert disk.traces() == []
 
 
