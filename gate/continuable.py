@@ -1,6 +1,7 @@
 """What a request says about going on with its answer: whether that is possible at all, where an answer may stop, and how long it may get.
 
 An answer can be continued only where its text is all there is to it: one choice, no logprobs, no audio, no grammar that would begin anew, no tool that must be called.
+Nor is one that a provider keeps: what it would keep is half of an answer under an id that the caller has, or all of it under one that nobody has.
 Everything is read from the request's own bytes, in bounded steps; what can't be read is not continued.
 """
 
@@ -62,7 +63,7 @@ class Continuable(msgspec.Struct, frozen=True):
 def read_continuable(body: Body, request: CallerRequest, endpoint: str) -> Continuable | None:
     """What `request`, read from `body`, says; None where its answer can't be continued."""
     members = {member.key: member for member in request.members}
-    if request.choices != 1 or _asks_for_more(body, members):
+    if request.choices != 1 or request.stored or _asks_for_more(body, members):
         return None
     primary = members.get(primary_member(endpoint))
     if primary is None or _last_role(body, primary) in {None, "assistant"}:

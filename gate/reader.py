@@ -194,6 +194,7 @@ class ChatBodyReader(WholeBody):
     ) -> None:
         super().__init__(body_bytes_max=body_bytes_max)
         self._as_chunk = as_chunk or _as_chunk
+        self._has_messages = as_chunk is None
         self._answer = Answer(choices)
         self._stream = stream
 
@@ -218,6 +219,8 @@ class ChatBodyReader(WholeBody):
         if self._answer.failed:
             return Step([], False, Failure(FailureKind.FAILED_FINISH))
         end = self._body_end()
+        if self._has_messages and _lacks_a_message(value):
+            end = Failure(FailureKind.EMPTY)  # whatever its finish reason says
         events += end.implied if isinstance(end, Complete) else ()
         self.complete = isinstance(end, Complete)
         name = value.get("id")
@@ -241,6 +244,11 @@ class ChatBodyReader(WholeBody):
 def _body_error(value: dict[str, Any]) -> Failure | None:
     error = error_in(value, required=False)
     return None if error is None else classify_error(error)
+
+
+def _lacks_a_message(value: dict[str, Any]) -> bool:
+    choices = items(value.get("choices"))
+    return any(not isinstance(each.get("message"), dict) for each in choices)
 
 
 _RENEW: Final = (

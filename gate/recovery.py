@@ -23,6 +23,7 @@ from gate.plan import DirectiveKind
 from gate.recovery_table import ANSWER, FALLBACKS, TABLE, Step
 
 __all__ = [
+    "NO_PREVIOUS",
     "Attempted",
     "GiveUp",
     "Next",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 BACKOFF_SECONDS_MAX: Final = 8.0  # a caller waits for each of them
+NO_PREVIOUS: Final = "previous_response_not_found"
 
 
 class Why(Enum):
@@ -122,14 +124,19 @@ def decide(history: Sequence[Attempted], situation: Situation) -> Next | GiveUp:
 
 
 def last_error(history: Sequence[Attempted], now: float) -> PublicError:
-    """The error of the last failure that says something about the provider or the request; a 429 where every attempt was one."""
+    """The error of the last failure that says something about the provider or the request; a 429 where every attempt was one.
+
+    That a provider does not know the response before says nothing where another one, which failed, was asked first: it may well be that one's.
+    """
     told = [item for item in history if not item.refused]
     telling = [item for item in told if item.failure.kind is not FailureKind.BUDGET] or told
+    telling = [item for item in telling if item.failure.provider_code != NO_PREVIOUS] or telling
     limited = [item for item in telling if item.failure.kind is FailureKind.RATE_LIMITED]
     if len(limited) == len(telling):
+        newest = {item.target: item for item in limited}  # what it said before has been waited for
         waits = [
             item.at + item.failure.retry_after - now
-            for item in limited
+            for item in newest.values()
             if item.failure.retry_after is not None
         ]
         return public_error(

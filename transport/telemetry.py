@@ -27,6 +27,9 @@ _LEVELS: Final = {
     What.ATTEMPT_ENDED: "info",
     What.VIOLATION: "warning",
     What.REMARK: "info",
+    What.ORPHANED: "info",
+    What.FINISH_UNKNOWN: "info",
+    What.FINISH_MISSING: "info",
     What.GIVE_UP: "warning",
     What.CRASHED: "error",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -185,7 +185,7 @@ async def test_an_answer_goes_on_at_another_attempt(autojump_clock: trio.abc.Clo
     broken = lost(added(message()), *map(text, WORDS[:5]))
     rest = healthy(" over", " it.")
     window = HoldConfig(mode="window", tail_chars=8)
-    body = request(max_output_tokens=100, tools=[TOOL], previous_response_id="resp_0")
+    body = request(max_output_tokens=100, tools=[TOOL])
     run = Run([broken], [rest], body=body, hold=window, prefill="vllm")
     seen = await run.whole(2)
     assert (seen.text, texts_of(seen.response)) == (ALL, {"output_text": ALL})
@@ -196,10 +196,26 @@ async def test_an_answer_goes_on_at_another_attempt(autojump_clock: trio.abc.Clo
     assert (kept["role"], kept["status"]) == ("assistant", "incomplete")
     assert ALL.startswith(kept["content"][0]["text"])
     assert asked["max_output_tokens"] < 100
-    assert asked["previous_response_id"] == "resp_0"
     assert seen.response["usage"]["output_tokens"] > 4
     counts = {name for name, value in seen.response["usage"].items() if isinstance(value, int)}
     assert counts == {"input_tokens", "output_tokens", "total_tokens"}
+
+
+@pytest.mark.parametrize("members", [{"store": True}, {"previous_response_id": "resp_0"}])
+@pytest.mark.parametrize("mode", ["buffered", "live"])
+async def test_an_answer_that_a_provider_keeps_is_asked_for_again_as_it_was(
+    mode: Literal["buffered", "live"], members: dict[str, Any], autojump_clock: trio.abc.Clock
+) -> None:
+    """The next one would be asked from an id under which half of it is kept; what has been seen of it breaks off in an error."""
+    broken, body = lost(added(message()), *map(text, WORDS[:5])), request(**members)
+    run = Run([broken], [healthy(*WORDS)], body=body, hold=HoldConfig(mode=mode), prefill="vllm")
+    if mode == "live":
+        await run.play()
+        assert read_events(run.caller.received).response["status"] == "failed"
+        assert run.providers[1].asked == []
+    else:
+        assert (await run.whole(2)).text == ALL
+        assert run.providers[1].asked[0].body == run.body.replace(b'"small"', b'"model-1"')
 
 
 async def test_what_is_said_twice_is_seen_once(autojump_clock: trio.abc.Clock) -> None:

@@ -20,7 +20,8 @@ from gate.continuable import (
     last_element,
     read_continuable,
 )
-from gate.ingress import read_chat_request
+from gate.ingress import read_chat_request, read_request
+from gate.ingress_responses import RESPONSES_RULES
 
 CHAT: Final = "/v1/chat/completions"
 USER: Final = b'{"role":"user","content":"Hi"}'
@@ -138,6 +139,17 @@ def test_a_member_that_says_nothing_rules_nothing_out(member: bytes) -> None:
 def test_ceilings_are_the_callers_numbers(member: bytes, ceilings: dict[str, int]) -> None:
     """By the members that this endpoint has; of two the last one counts, as for most parsers."""
     assert of(b"," + member) == Continuable(ceilings, ())
+
+
+@pytest.mark.parametrize(
+    ("member", "may"),
+    [(b"", True), (b',"store":false', True), (b',"store":true', False), (b',"previous_response_id":"r"', False), (b',"conversation":"c"', False)],
+)  # fmt: skip
+def test_what_a_provider_keeps_is_not_continued(member: bytes, *, may: bool) -> None:
+    """What failed would be the parent of what comes next, and half of the answer would be kept under an id of its own."""
+    body = b'{"model":"m","input":"Hi"%b}' % member
+    request = read_request(body, RESPONSES_RULES, depth_max=64)
+    assert (read_continuable(body, request, "/v1/responses") is not None) is may
 
 
 def test_a_grammar_that_stands_twice_counts_by_its_last_value() -> None:

@@ -309,6 +309,12 @@ def test_a_body_that_is_not_utf8_or_not_json_to_the_letter_becomes_both() -> Non
         ({"choices": None}, EMPTY),
         ({"choices": 7}, EMPTY),
         ({"choices": [7, {"index": 0, "message": None}]}, EMPTY),
+        ({"choices": [{"index": 0, "message": None, "finish_reason": "stop"}]}, EMPTY),
+        ({"choices": [{"index": 0, "finish_reason": "length"}]}, EMPTY),
+        (
+            {"choices": [{"index": 0, "message": [], "finish_reason": "error"}]},
+            Failure(FailureKind.FAILED_FINISH),
+        ),
         ({}, EMPTY),
         ({"error": {"code": 429}}, Failure(FailureKind.RATE_LIMITED, 429)),
         ({"detail": "no"}, Failure(FailureKind.UNAVAILABLE, 502)),

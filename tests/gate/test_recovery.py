@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gate.config import RecoveryConfig
 from gate.failure import Failure, FailureKind
 from gate.plan import DirectiveKind
-from gate.recovery import Attempted, GiveUp, Next, Situation, Why, decide, last_error
+from gate.recovery import NO_PREVIOUS, Attempted, GiveUp, Next, Situation, Why, decide, last_error
 
 NEVER = float("inf")
 
@@ -365,6 +365,23 @@ def test_when_all_attempts_were_limited_the_caller_is_told_the_smallest_wait(
     error = last_error(history, now)
     assert (error.status, error.code, error.retry_after) == (429, "rate_limited", left)
     assert error.retry is None
+
+
+def test_a_wait_that_is_over_is_not_told_again() -> None:
+    """A provider that was limited twice has its newest word; another one's still counts."""
+    early, late = (Failure(FailureKind.RATE_LIMITED, 429, retry_after=each) for each in (4.0, 5.0))
+    twice = [Attempted(0, early, 100.0), Attempted(0, late, 104.0)]
+    assert last_error(twice, 104.0).retry_after == 5.0
+    other = Attempted(1, Failure(FailureKind.RATE_LIMITED, 429, retry_after=3.0), 104.0)
+    assert last_error([*twice, other], 104.0).retry_after == 3.0
+
+
+def test_a_provider_that_does_not_know_the_response_before_says_nothing_of_another_one() -> None:
+    """The first one may have it, and its fault is what happened; asked alone, the answer is the caller's."""
+    unknown = Attempted(1, Failure(FailureKind.REFUSED, 400, NO_PREVIOUS), 100.0)
+    assert last_error([failed(0, FailureKind.CUT), unknown], 100.0).code == "stream_cut"
+    alone = last_error([unknown], 100.0)
+    assert (alone.status, alone.code) == (400, NO_PREVIOUS)
 
 
 @pytest.mark.parametrize(
