@@ -158,15 +158,21 @@ def _filters(size: Size) -> Result:
 
 def _recording(size: Size) -> Result:
     """What a recorder adds that keeps every exchange, by turns with a gateway that has none."""
+    pair, many = (GATE, TAPED), size.lockstep_streams
     rows: list[Row] = []
     wrong: list[str] = []
-    for label, count, steps in (
-        ("lockstep", size.lockstep_streams, size.lockstep_steps),
-        ("single", 1, size.single_steps),
+    with (
+        closing(Ends()) as ends,
+        running_subjects(ends.port, pair, streams_max=many) as subjects,
     ):
-        pair = (GATE, TAPED)
-        turns, found = _by_turns(pair, count, size.rounds, _steps_of(steps))
-        wrong += found
+        found = {
+            "lockstep": _turns_of(
+                ends, subjects, many, size.rounds, _steps_of(size.lockstep_steps)
+            ),
+            "single": _turns_of(ends, subjects, 1, size.rounds, _steps_of(size.single_steps)),
+        }
+    for label, (turns, broken) in found.items():
+        wrong += broken
         cpu = [[each.cpu_us for each in turns[name]] for name in pair]
         took: list[list[float | None]] = [[each.wall_us for each in turns[name]] for name in pair]
         without = (figure(CPU, cpu[0]), figure(TIME, took[0]))
@@ -297,20 +303,27 @@ def _by_turns(
     names: Sequence[str], count: int, rounds: int, act: Act
 ) -> tuple[Turns, tuple[str, ...]]:
     """Lets every subject act on its own `count` streams in every round, after one that isn't counted; samples by subject, and what came wrong."""
-    turns: dict[str, list[Sample]] = {name: [] for name in names}
-    wrong: list[str] = []
     with (
         closing(Ends()) as ends,
         running_subjects(ends.port, names, streams_max=count) as subjects,
     ):
-        opened = [(each, _opened(ends, each, count)) for each in subjects]
-        for turn in range(rounds + 1):
-            for subject, streams in opened:
-                sample = _turn(subject, partial(act, streams))
-                if turn:
-                    turns[subject.name].append(sample)
+        return _turns_of(ends, subjects, count, rounds, act)
+
+
+def _turns_of(
+    ends: Ends, subjects: Sequence[Subject], count: int, rounds: int, act: Act
+) -> tuple[Turns, tuple[str, ...]]:
+    """The same with subjects that run already."""
+    turns: dict[str, list[Sample]] = {each.name: [] for each in subjects}
+    wrong: list[str] = []
+    opened = [(each, _opened(ends, each, count)) for each in subjects]
+    for turn in range(rounds + 1):
         for subject, streams in opened:
-            wrong += _finished(streams, subject)
+            sample = _turn(subject, partial(act, streams))
+            if turn:
+                turns[subject.name].append(sample)
+    for subject, streams in opened:
+        wrong += _finished(streams, subject)
     return turns, tuple(wrong)
 
 
