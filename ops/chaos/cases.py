@@ -37,6 +37,7 @@ DRAIN: Final = "drain"  # it ends
 PORT: Final = "port"  # the K-th call of a port fails as the port may
 ANYONE: Final = "*"  # whoever stands at the point
 FAULTS_MAX: Final = 2
+AT_DIGITS: Final = 7  # no run has so many points
 CANCEL: Final = "cancel"
 RAISE: Final = "raise"
 
@@ -94,8 +95,8 @@ class Case:
 def parse_fault(kind: str, text: str) -> Fault:
     """`WHO:K`. Raises `CaseInvalid`."""
     who, _, at = text.rpartition(":")
-    if not who or not at.isdecimal() or int(at) < 1:
-        raise CaseInvalid(f"{text!r} is not WHO:K with K from 1")
+    if not who or not at.isdecimal() or len(at) > AT_DIGITS or int(at) < 1:
+        raise CaseInvalid(f"{text!r} is not WHO:K with K from 1, of {AT_DIGITS} digits at most")
     special = {CANCEL: (REQUEST, CALLER, RESET, HALF, PROVIDER, STOP, DRAIN), RAISE: (PORT,)}
     other = special[RAISE if kind == CANCEL else CANCEL]
     if who in other:
@@ -112,7 +113,10 @@ def parse_ring(text: str) -> int:
 
 def parse_case(line: str) -> Case:
     """A case from its line; what follows a `#` is a remark. Raises `CaseInvalid`."""
-    words = shlex.split(line, comments=True)
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:  # a quote that is not closed
+        raise CaseInvalid(f"{line!r}: {error}") from None
     if not words:
         raise CaseInvalid("an empty line is no case")
     return make_case(words[0], words[1:])
@@ -139,6 +143,8 @@ def proven(case: Case) -> Case:
     """The case. Raises `CaseInvalid` for more faults than can be struck, and for those that its ring does not have."""
     if len(case.faults) > FAULTS_MAX:
         raise CaseInvalid(f"{FAULTS_MAX} faults at most")
+    if len(set(case.faults)) < len(case.faults):
+        raise CaseInvalid("the same fault twice")
     struck = {fault.who for fault in case.faults}
     if case.ring == 1 and {RESET, HALF, PROVIDER, STOP} & struck:
         raise CaseInvalid("ring 1 has no connections, and no service")

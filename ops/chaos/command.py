@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.chaos import rebuilds, rings
-from ops.chaos.cases import Case, CaseInvalid, parse_case, parse_fault, parse_ring, proven
-from ops.chaos.explore import Failure, run_case
-from ops.chaos.inject import Injector
+from ops.chaos import rebuilds
+from ops.chaos.cases import Case, CaseInvalid, parse_fault, parse_ring, proven
+from ops.chaos.explore import Failure
 from ops.chaos.run import settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sched import FIFO, ScheduleInvalid, deterministic
@@ -27,20 +26,22 @@ from ops.chaos.search import (
     Unit,
     cores,
     ring_units,
-    scenario_of,
     search,
     units_of,
 )
+from ops.chaos.single import checked, play_once, read_corpus, scenario_of
 from ops.chaos.sites import report_sites
 from ops.chaos.sockets_scenarios import SOCKETED
 from ops.chaos.traced import MARK, is_traced, names_in
 
-__all__ = ["read_corpus", "run_chaos"]
+__all__ = ["run_chaos"]
 
 OK: Final = 0
 BROKEN: Final = 1
 USAGE: Final = 2
 COLUMNS_MAX: Final = 116
+JOBS_MAX: Final = 256
+HOLDS: Final = "every invariant holds"
 SHOWN_MAX: Final = 10  # failures; the rest is counted
 RINGS: Final = {
     "ring 2": "the whole program in memory: server, application, HTTP client",
@@ -62,14 +63,17 @@ def run_chaos(
     ring: int | None = None,
     traces: Sequence[Path] = (),
 ) -> int:
-    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, 2 bad usage.
+    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, or a case strikes nothing, 2 bad usage.
 
     `ring`: None, all of them, or the first where scenarios are named. `traces`: files whose exchanges are scenarios, too.
     """
     try:
+        _usage(ring, jobs, sites=sites)
+        if cancel or raised:
+            _alone(searched=sites or stop or corpus is not None)
         scenarios = [*scenarios, *_traced(traces)]
-        parse_ring(str(ring or 1))
-        _known(scenarios, ring or 1)
+        for name in scenarios:
+            checked(Case(name, ring=ring or 1))
         if schedule is not None:
             with deterministic(schedule):
                 pass
@@ -94,15 +98,6 @@ def run_chaos(
     return BROKEN if result.total.failures else OK
 
 
-def read_corpus(file: Path) -> list[Case]:
-    """Case lines; empty ones and remarks are passed over. Raises `CaseInvalid`, `OSError`."""
-    lines = [line.strip() for line in file.read_text().splitlines()]
-    cases = [parse_case(line) for line in lines if line and not line.startswith("#")]
-    for case in cases:
-        _known([case.scenario], case.ring)
-    return cases
-
-
 def _traced(files: Sequence[Path]) -> Iterator[str]:
     """The exchanges of these files; those that are passed over are told."""
     for file in files:
@@ -112,16 +107,18 @@ def _traced(files: Sequence[Path]) -> Iterator[str]:
         yield from names
 
 
-def _known(names: Sequence[str], ring: int) -> None:
-    for name in names:
-        if ring > 1:
-            rings.checked(Case(name, ring=ring))
-            continue
-        if is_traced(name):
-            scenario_of(name)
-        elif name not in SCENARIOS and name not in rebuilds.CROWDS:
-            known = ", ".join([*SCENARIOS, *rebuilds.CROWDS])
-            raise CaseInvalid(f"no scenario {name!r}; there are {known}")
+def _usage(ring: int | None, jobs: int, *, sites: bool) -> None:
+    if ring is not None:
+        parse_ring(str(ring))
+    if not 0 <= jobs <= JOBS_MAX:
+        raise CaseInvalid(f"--jobs {jobs}: from 1 to {JOBS_MAX} processes, or 0 for one per core")
+    if sites and ring not in {None, 1}:
+        raise CaseInvalid("--sites: await sites are looked at in ring 1")
+
+
+def _alone(*, searched: bool) -> None:
+    if searched:
+        raise CaseInvalid("--corpus, --first and --sites are of a search, not of one case")
 
 
 def _level(name: str, schedule: str | None) -> Level:
@@ -145,39 +142,21 @@ def _case(
     faults = [parse_fault("cancel", each) for each in cancel]
     faults += [parse_fault("raise", each) for each in raised]
     struck = tuple(sorted(faults, key=lambda fault: fault.at))
-    return proven(Case(scenarios[0], schedule, struck, ring))
+    return checked(proven(Case(scenarios[0], schedule, struck, ring)))
 
 
 # --- one case --------------------------------------------------------------------------------------
 
 
 def _one(case: Case) -> int:
-    """Plays it and says what happened."""
+    """Plays it and says what happened. A fault that struck nothing is no success: there was nothing to look at."""
     with settled():
-        if case.ring > 1:
-            lines, findings = rings.told(rings.checked(case))
-            print("\n".join(lines))
-        elif case.scenario in rebuilds.CROWDS:
-            crowd, findings = rebuilds.run_crowd(case)
-            _strikes(crowd.injector)
-        else:
-            run, findings = run_case(case, scenario_of(case.scenario))
-            _strikes(run.injector)
-            print(f"ports that failed: {', '.join(run.stage.calls.failed) or 'none'}")
-            print(f"outcome: {run.outcome}")
-            print(
-                f"the caller: status {run.stage.caller.status}, ended {run.stage.caller.ended}, got"
-            )
-            print(bytes(run.stage.caller.received[-2_000:]).decode(errors="replace"))
-    print("\n".join(findings) or "every invariant holds")
-    return BROKEN if findings else OK
-
-
-def _strikes(injector: Injector) -> None:
-    for each in injector.strikes:
-        where = f"{each.actor or 'nobody'} at {each.sites[-1] if each.sites else 'no await'}"
-        hit = "" if each.hit else ": there was nothing to hit"
-        print(f"{each.fault}: t={each.time:g} s, {where}{hit}")
+        played = play_once(case)
+    for line in [*played.lines, *played.lost()]:
+        print(line)
+    holds = "no invariant is broken, but that says little" if played.unstruck else HOLDS
+    print("\n".join(played.findings) or holds)
+    return BROKEN if played.findings or played.unstruck else OK
 
 
 # --- a search --------------------------------------------------------------------------------------

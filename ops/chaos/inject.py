@@ -41,6 +41,7 @@ __all__ = [
     "line_of",
     "site_of",
     "sites_of",
+    "unstruck",
 ]
 
 STEPS_MAX: Final = 20_000  # of one run; a whole exchange takes some hundred
@@ -125,6 +126,12 @@ class Strike:
     sites: tuple[str, ...]
     hit: bool
     error: Bug | None = None
+
+
+def unstruck(faults: Sequence[Fault], strikes: Sequence[Strike], calls: int) -> list[Fault]:
+    """Those of the faults that never came, or had nothing to hit. `calls`: of ports, that were made."""
+    hit = [each.fault for each in strikes if each.hit]
+    return [each for each in faults if (each.at > calls if each.who == PORT else each not in hit)]
 
 
 @dataclass(eq=False)

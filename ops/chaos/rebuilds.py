@@ -22,9 +22,9 @@ from gate.errors import RebuilderClosed, RebuildOverflow, StoreClosed
 from gate.ingress import IngressSnapshot, read_chat_request
 from gate.plan import Directive, Exact, RecoveryPlan, SchemaRepair
 from gate.refs import ExchangeId, PlanId, Refs, SnapshotRef
-from ops.chaos.cases import CALLER, DRAIN, Case
+from ops.chaos.cases import CALLER, DRAIN, Case, Fault
 from ops.chaos.explore import FAILURES_MAX, Failure, Tally, struck_at
-from ops.chaos.inject import PART, Bug, Injector, Targets
+from ops.chaos.inject import PART, Bug, Injector, Targets, unstruck
 from ops.chaos.loop import afresh, on_loop
 from ops.chaos.run import removed, watchdog
 from ops.chaos.sched import deterministic
@@ -104,6 +104,11 @@ class CrowdRun:
     def extra(self) -> int:
         """Bytes beside the snapshot's."""
         return self.budget.used - len(self.crowd.body)
+
+    @property
+    def unstruck(self) -> list[Fault]:
+        """Faults of the case that never came, or had nothing to hit."""
+        return unstruck(self.case.faults, self.injector.strikes, 0)
 
     async def main(self) -> None:
         """Users, closers, and the block around them that closes last."""
@@ -259,7 +264,7 @@ async def _add(tally: Tally, case: Case, *, record: bool = False) -> CrowdRun:
     run, findings = await _run_here(case, record=record)
     tally.runs += 1
     tally.points += bool(case.faults)
-    tally.inert += bool(case.faults) and not any(each.hit for each in run.injector.strikes)
+    tally.inert += bool(run.unstruck)
     tally.steps += run.injector.count
     tally.stood.update(site for point in run.injector.points for site in point.sites)
     for strike in run.injector.strikes:

@@ -20,15 +20,15 @@ from ops.chaos.sockets_scenarios import SOCKETED
 
 __all__ = [
     "ALONE",
+    "MEMORY",
     "SHARES",
+    "SOCKETS",
     "Portion",
     "Share",
     "checked",
     "explored",
     "names_of",
     "portions",
-    "replayed",
-    "told",
 ]
 
 MEMORY: Final = 2
@@ -147,27 +147,6 @@ def _shrunk(failure: Failure) -> Failure:
     return failure
 
 
-def replayed(case: Case) -> Tally:
-    """One case again."""
-    tally = Tally(runs=1, points=1)
-    if case.ring == SOCKETS:
-        findings = sockets_search.run_case(case)[1]
-    else:
-        run, findings = stack_search.run_case(case, SCENARIOS[case.scenario])
-        tally.inert, tally.steps = run.missed, run.injector.count
-    tally.failures += [Failure(case, tuple(findings))] if findings else []
-    return tally
-
-
-def told(case: Case) -> tuple[list[str], list[str]]:
-    """One case, as lines for a person to read, and what it breaks."""
-    if case.ring == SOCKETS:
-        seen, findings = sockets_search.run_case(case)
-        return [line for _, caller in seen.callers for line in caller.told()], findings
-    run, findings = stack_search.run_case(case, SCENARIOS[case.scenario])
-    return list(stack_search.told(run)), findings
-
-
 def checked(case: Case) -> Case:
     """The case, where its ring knows what it asks for. Raises `CaseInvalid`."""
     if case.scenario not in names_of(case.ring):
@@ -179,5 +158,9 @@ def checked(case: Case) -> Case:
             if fault.who not in sockets_search.WHO:
                 raise CaseInvalid(
                     f"ring 3 strikes {', '.join(sockets_search.WHO)}, not {fault.who!r}"
+                )
+            if fault.at > sockets_search.MOMENT_MAX:
+                raise CaseInvalid(
+                    f"ring 3 strikes within {sockets_search.MOMENT_MAX * sockets_search.TICK:g} s, K in tenths of a millisecond"
                 )
     return case

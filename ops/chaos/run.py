@@ -23,8 +23,8 @@ from actors.probe import acting
 from actors.recording import ended, recorded
 from actors.tape import Tape
 from gate.observe import Outcome
-from ops.chaos.cases import PORT, Case
-from ops.chaos.inject import PART, Injector, Targets, abandon, site_of
+from ops.chaos.cases import PORT, Case, Fault
+from ops.chaos.inject import PART, Injector, Targets, abandon, site_of, unstruck
 from ops.chaos.loop import afresh, at_rest, on_loop
 from ops.chaos.scenario import Scenario
 from ops.chaos.sched import all_tasks, deterministic
@@ -70,11 +70,14 @@ class Run:
         return bool(self.stage.calls.failed) or any(each.hit for each in self.injector.strikes)
 
     @property
+    def unstruck(self) -> list[Fault]:
+        """Faults of the case that never came, or had nothing to hit."""
+        return unstruck(self.case.faults, self.injector.strikes, self.stage.calls.count)
+
+    @property
     def missed(self) -> bool:
-        """A fault of the case never came, or there was nothing to hit."""
-        ports = sum(fault.who == PORT for fault in self.case.faults)
-        hits = sum(each.hit for each in self.injector.strikes)
-        return hits + min(ports, len(self.stage.calls.failed)) < len(self.case.faults)
+        """There are such."""
+        return bool(self.unstruck)
 
     def hit_of(self, who: str) -> bool:
         """Whether a fault struck this one."""

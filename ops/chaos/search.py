@@ -11,12 +11,10 @@ from typing import Final
 
 from ops.chaos import faults, rebuilds, rings
 from ops.chaos.cases import Case
-from ops.chaos.explore import Failure, Tally, decisions, explore, run_case, shrunk
+from ops.chaos.explore import Tally, decisions, explore, shrunk
 from ops.chaos.run import play, settled
-from ops.chaos.scenario import Scenario
-from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.sched import FIFO, schedule_names
-from ops.chaos.traced import is_traced, traced
+from ops.chaos.single import replayed, scenario_of
 
 __all__ = ["LEVELS", "Level", "Result", "Unit", "ring_units", "search", "units_of"]
 
@@ -78,11 +76,6 @@ class Result:
         for each in self.tallies.values():
             whole.add(each)
         return whole
-
-
-def scenario_of(name: str) -> Scenario:
-    """Raises `KeyError`; `CaseInvalid` for a trace that can't be played."""
-    return traced(name) if is_traced(name) else SCENARIOS[name]
 
 
 def units_of(level: Level, names: Sequence[str], *, first: bool = False) -> list[Unit]:
@@ -157,24 +150,15 @@ def _replayed(corpus: Iterable[Case]) -> Tally:
     tally = Tally()
     with settled():
         for case in corpus:
-            if case.ring != 1:
-                tally.add(rings.replayed(case))
-                continue
-            run, findings = run_case(case, scenario_of(case.scenario))
-            tally.runs += 1
-            tally.points += 1
-            tally.inert += run.missed
-            tally.steps += run.injector.count
-            if findings:
-                tally.failures.append(Failure(case, tuple(findings)))
+            tally.add(replayed(case))
     return tally
 
 
 def _explored(units: Sequence[Unit], jobs: int) -> Iterator[tuple[str, Tally, float]]:
-    if jobs == 1:
+    if jobs == 1 or not units:
         yield from map(_unit, units)
         return
-    with get_context("spawn").Pool(jobs, maxtasksperchild=UNITS_PER_CHILD) as pool:
+    with get_context("spawn").Pool(min(jobs, len(units)), maxtasksperchild=UNITS_PER_CHILD) as pool:
         yield from pool.imap_unordered(_unit, units)
 
 

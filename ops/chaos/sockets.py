@@ -156,11 +156,14 @@ class Provider:
         """Whoever asks from here on is answered well and at once."""
         self._target.over = True
 
-    def reset(self, exchange: str) -> None:
-        """Resets the connections on which this exchange was asked last."""
-        for number, stream in list(self._streams.items()):
-            if self._users.get(number) == exchange:
-                reset(stream)
+    def reset(self, exchange: str) -> bool:
+        """Resets the connections on which this exchange was asked last; whether there were any."""
+        own = [
+            each for number, each in self._streams.items() if self._users.get(number) == exchange
+        ]
+        for stream in own:
+            reset(stream)
+        return bool(own)
 
 
 # --- the gate --------------------------------------------------------------------------------------

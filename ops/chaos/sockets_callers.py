@@ -124,17 +124,18 @@ class Caller:
         if self.left_at is None and not self.done:
             self.left_at = trio.current_time()
 
-    def reset(self) -> None:
-        """Resets its connection, or its first stream."""
+    def reset(self) -> bool:
+        """Resets its connection, or its first stream; False where there is no such stream any more."""
         assert self.stream is not None
         if self.response.over and self.case.http2:
-            return  # there is no such stream any more
+            return False
         self.leaves()
         if self.resets_stream is not None:
             self.goes_on = self.left_at is not None
             self.resets_stream()
         else:
             reset(self.stream)
+        return True
 
     @property
     def done(self) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -35,6 +34,7 @@ RING: Final = 3
 STRIKERS: Final = (CALLER, RESET, HALF, PROVIDER)  # of one caller's exchange
 WHO: Final = (*STRIKERS, STOP)
 TICK: Final = 0.0001  # seconds
+MOMENT_MAX: Final = 300_000  # ticks: well before `RUN_SECONDS`
 QUIET_SECONDS: Final = 10.0  # in which everything has to come back
 RUN_SECONDS: Final = 60.0
 STOP_SECONDS: Final = FAREWELL_SECONDS + 0.5  # terminals that somebody still has to take
@@ -47,12 +47,13 @@ _FINE: Final = Scenario(about="one more", targets=[], asking=Asking((FINE_REQUES
 
 @dataclass(eq=False)
 class Seen:
-    """What a batch came to. `findings`: of each case; `common`: of all together; `late`: by how many seconds the process came late at most."""
+    """What a batch came to. `findings`: of each case; `common`: of all together; `late`: by how many seconds the process came late at most; `struck`: the faults that have found something to strike."""
 
     callers: list[tuple[Case, Caller]] = field(default_factory=list)
     findings: list[tuple[Case, list[str]]] = field(default_factory=list)
     common: list[str] = field(default_factory=list)
     late: float = 0.0
+    struck: list[Fault] = field(default_factory=list)
 
 
 def play(name: str, cases: Sequence[Case]) -> Seen:
@@ -126,11 +127,11 @@ async def _asked(case: Socketed, cases: Sequence[Case], gate: Served, seen: Seen
         for number, one in enumerate(cases):
             caller = _caller(case, one, f"ex-{number}", gate, seen)
             own = [each for each in one.faults if each.who != STOP]
-            strikes = [(each.at * TICK, _strike(each, gate)) for each in own]
+            strikes = [(each.at * TICK, partial(_strike, each, gate, seen)) for each in own]
             nursery.start_soon(caller.ask, gate.port, strikes)
             for each in one.faults:
                 if each.who == STOP:
-                    nursery.start_soon(_stop, case, one, each.at * TICK, gate, seen)
+                    nursery.start_soon(_stop, case, one, each, gate, seen)
 
 
 def _caller(case: Socketed, one: Case, name: str, gate: Served, seen: Seen) -> Caller:
@@ -139,10 +140,11 @@ def _caller(case: Socketed, one: Case, name: str, gate: Served, seen: Seen) -> C
     return caller
 
 
-async def _stop(case: Socketed, one: Case, after: float, gate: Served, seen: Seen) -> None:
+async def _stop(case: Socketed, one: Case, fault: Fault, gate: Served, seen: Seen) -> None:
     """The service is told to stop, and some come too late."""
-    await trio.sleep(after)
+    await trio.sleep(fault.at * TICK)
     gate.life.stop()
+    seen.struck.append(fault)
     async with trio.open_nursery() as nursery:
         for number, late in enumerate(LATECOMERS):
             caller = _caller(case, one, f"late-{number}", gate, seen)
@@ -158,27 +160,33 @@ def _ended(gate: Served, exchange: str) -> bool:
     return gate.end_of(exchange) is not None or gate.life.over.is_set()
 
 
-def _strike(fault: Fault, gate: Served) -> Callable[[Caller], None]:
-    def strike(caller: Caller) -> None:
-        stream = caller.stream
-        assert stream is not None
-        if stream.socket.fileno() < 0:
-            return  # it has gone by itself
-        match fault.who:
-            case who if who == PROVIDER:
-                for each in gate.providers:
-                    each.reset(caller.exchange)
-            case who if who == HALF:
-                caller.leaves()
-                with suppress(OSError):  # the gate has let it go, which it has not seen yet
-                    stream.socket.shutdown(trio.socket.SHUT_WR)
-            case who if who == RESET:
-                caller.reset()
-            case _:
-                caller.leaves()
-                stream.socket.close()
+def _strike(fault: Fault, gate: Served, seen: Seen, caller: Caller) -> None:
+    """Where there is still something to strike."""
+    assert caller.stream is not None
+    if caller.stream.socket.fileno() >= 0 and _hit(fault, gate, caller):
+        seen.struck.append(fault)
 
-    return strike
+
+def _hit(fault: Fault, gate: Served, caller: Caller) -> bool:
+    """Strikes; False where what it is meant for has gone."""
+    assert caller.stream is not None
+    match fault.who:
+        case who if who == PROVIDER:
+            hits = [each.reset(caller.exchange) for each in gate.providers]
+            return any(hits)
+        case who if who == HALF:
+            caller.leaves()
+            try:
+                caller.stream.socket.shutdown(trio.socket.SHUT_WR)
+            except OSError:  # the gate has let it go, which it has not seen yet
+                return False
+            return True
+        case who if who == RESET:
+            return caller.reset()
+        case _:
+            caller.leaves()
+            caller.stream.socket.close()
+            return True
 
 
 async def _quiet(gate: Served, seen: Seen) -> None:

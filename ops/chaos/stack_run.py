@@ -16,10 +16,10 @@ import trio.testing
 
 from actors.context import Gateway
 from gate.observe import Observation, What
-from ops.chaos.cases import HALF, PORT, PROVIDER, RESET, STOP, Case
+from ops.chaos.cases import HALF, PORT, PROVIDER, RESET, STOP, Case, Fault
 from ops.chaos.configured import configured
 from ops.chaos.hosts import AFTER, FINE_REQUEST, SUBJECT, PlayedService, PlayedTarget, hosts_of
-from ops.chaos.inject import Injector, Targets
+from ops.chaos.inject import Injector, Targets, unstruck
 from ops.chaos.pipes import connected
 from ops.chaos.ports import Calls
 from ops.chaos.reading import CHAT
@@ -106,11 +106,14 @@ class Run:
         return bool(self.calls.failed) or any(each.hit for each in self.injector.strikes)
 
     @property
+    def unstruck(self) -> list[Fault]:
+        """Faults of the case that never came, or had nothing to hit."""
+        return unstruck(self.case.faults, self.injector.strikes, self.calls.count)
+
+    @property
     def missed(self) -> bool:
-        """A fault of the case never came, or there was nothing to hit."""
-        ports = sum(fault.who == PORT for fault in self.case.faults)
-        hits = sum(each.hit for each in self.injector.strikes)
-        return hits + min(ports, len(self.calls.failed)) < len(self.case.faults)
+        """There are such."""
+        return bool(self.unstruck)
 
 
 def play(case: Case, scenario: Scenario, *, record: bool = False) -> Run:

@@ -6,17 +6,41 @@ from pathlib import Path
 
 import pytest
 
-from ops.chaos.command import read_corpus, run_chaos
+from ops.chaos.command import run_chaos
 
 
 def test_one_case_tells_what_it_hit(capsys: pytest.CaptureFixture[str]) -> None:
     """With the place, the outcome and the caller's bytes."""
-    assert run_chaos(["healthy"], cancel=["req:20"], raised=["port:3"]) == 0
+    assert run_chaos(["healthy"], cancel=["req:60"], raised=["port:3"]) == 0
     said = capsys.readouterr().out
-    assert "--cancel req:20: t=" in said
-    assert "ports that failed:" in said
+    assert "--cancel req:60: t=" in said
+    assert "ports that failed: provider.connect" in said
     assert "every invariant holds" in said
     assert run_chaos(["rebuilds"], cancel=["req:20"]) == 0
+
+
+@pytest.mark.parametrize("ring", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_one_case_that_strikes_nothing_is_no_success(
+    ring: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so, and how far its run goes."""
+    assert run_chaos(["healthy"], cancel=["req:999999"], ring=ring) == 1
+    said = capsys.readouterr().out
+    assert "--cancel req:999999 struck nothing: its run has " in said
+    assert "every invariant holds" not in said
+
+
+def test_a_line_of_the_corpus_that_strikes_nothing_fails_the_search(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It guards nothing any more; the search itself found nothing."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("at-once --cancel req:5\nat-once --cancel req:9999  # moved\n")
+    assert run_chaos(["at-once"], jobs=1, corpus=corpus, schedule="fifo", stop=True) == 1
+    said = capsys.readouterr().out
+    assert " 1 failures" in said
+    assert "tidegate chaos at-once --cancel req:9999 " in said
+    assert "inert --cancel req:9999 struck nothing" in said
 
 
 @pytest.mark.slow
@@ -82,6 +106,16 @@ def test_a_search_of_a_ring_is_a_table_too(
         ([], {"cancel": ["req:1"]}, "a fault needs one scenario"),
         ([], {"level": "loud"}, "no search 'loud'"),
         (["healthy"], {"ring": 4}, "no ring '4'"),
+        ([], {"ring": 0}, "no ring '0'"),
+        (["healthy"], {"ring": -1, "cancel": ["req:1"]}, "no ring '-1'"),
+        (["healthy"], {"jobs": -1}, "--jobs -1: from 1 to 256 processes"),
+        (["healthy"], {"jobs": 257}, "--jobs 257: from 1 to 256 processes"),
+        (["healthy"], {"cancel": ["req:" + "9" * 5_000]}, "is not WHO:K"),
+        (["healthy"], {"cancel": ["req:5", "req:5"]}, "the same fault twice"),
+        (["healthy"], {"ring": 2, "sites": True}, "await sites are looked at in ring 1"),
+        (["healthy"], {"cancel": ["req:5"], "sites": True}, "of a search, not of one case"),
+        (["healthy"], {"raised": ["port:5"], "corpus": Path("x")}, "of a search, not of one case"),
+        (["rebuilds"], {"cancel": ["drain:1"]}, "rebuilds has no caller"),
         (["judged"], {"ring": 3}, "no scenario 'judged' in ring 3"),
         (["healthy"], {"cancel": ["reset:1"]}, "ring 1 has no connections"),
         ([], {"corpus": Path("/nowhere/corpus.txt")}, "No such file"),
@@ -96,11 +130,3 @@ def test_bad_usage_is_told_from_a_broken_invariant(
     """By the exit code, and with a reason."""
     assert run_chaos(scenarios, **options) == 2  # type: ignore[arg-type]
     assert reason in capsys.readouterr().err
-
-
-def test_a_corpus_names_scenarios_that_there_are(tmp_path: Path) -> None:
-    """A renamed one is not passed over."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("gone --cancel req:5\n")
-    with pytest.raises(ValueError, match="no scenario 'gone'"):
-        read_corpus(corpus)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ops.chaos.cases import CaseInvalid, parse_case
-from ops.chaos.explore import Failure
 from ops.chaos.rings import (
     ALONE,
     CORE,
@@ -14,10 +13,9 @@ from ops.chaos.rings import (
     explored,
     names_of,
     portions,
-    replayed,
-    told,
 )
 from ops.chaos.run import settled
+from ops.chaos.single import play_once
 
 
 def test_a_quick_search_looks_into_memory_only() -> None:
@@ -54,26 +52,11 @@ def test_a_portion_is_a_tally() -> None:
     assert explored(Portion(3, "json"), first=False).failures == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "line", ["json --ring 2 --cancel req:40", "json --ring 3 --cancel half:50"]
-)
-def test_a_case_is_played_again_and_told(line: str) -> None:
-    """As often as it is asked for."""
-    tally = replayed(parse_case(line))
-    assert (tally.points, tally.failures) == (1, [])
-    lines, findings = told(parse_case(line))
-    assert lines
-    assert findings == []
-
-
 def test_a_failure_of_a_scenario_that_is_changed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a failing case, in its simplest form."""
     monkeypatch.setattr("ops.chaos.stack_checks.FINE", "something else")
     case = parse_case("at-once --ring 2 --schedule s1 --cancel req:9000")
-    tally = replayed(case)
-    [failure] = tally.failures
-    assert isinstance(failure, Failure)
+    assert "I1" in {each.split()[0] for each in play_once(case).findings}
     found = explored(Portion(2, "at-once", "s1", every=300), first=True).failures
     assert str(found[0].case) == "at-once --ring 2"
 
@@ -84,6 +67,7 @@ def test_a_failure_of_a_scenario_that_is_changed_is_told(monkeypatch: pytest.Mon
         ("nothing --ring 2", "no scenario 'nothing' in ring 2"),
         ("judged --ring 3", "no scenario 'judged' in ring 3"),
         ("healthy --ring 3 --cancel sink:3", "ring 3 strikes caller, reset, half, provider, stop"),
+        ("healthy --ring 3 --cancel stop:300001", "ring 3 strikes within 30 s"),
     ],
 )
 def test_what_a_ring_does_not_have_is_refused(line: str, reason: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -13,14 +12,11 @@ from gate.config import PluginConfig, Table
 from gate.events import Frame
 from gate.filters.contract import Verdict
 from ops.chaos.cases import Case
-from ops.chaos.command import read_corpus
 from ops.chaos.explore import explore, planned, run_case
 from ops.chaos.reading import CHAT, RESPONSES
 from ops.chaos.run import play, settled
 from ops.chaos.scenarios import SCENARIOS
 from ops.chaos.scenarios_filters import Banned
-
-CORPUS = Path(__file__).parent / "corpus.txt"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -62,13 +58,6 @@ def test_scenarios_of_each_kind_are_there() -> None:
     assert any(each.plugins for each in every)
     assert any(each.thread_seconds for each in every)
     assert any(each.recorded for each in every)
-
-
-@pytest.mark.parametrize("case", read_corpus(CORPUS), ids=str)
-def test_what_was_found_once_is_not_found_again(case: Case) -> None:
-    """The corpus is run first, for ever."""
-    _, findings = run_case(case, SCENARIOS[case.scenario])
-    assert findings == []
 
 
 @pytest.mark.slow
