@@ -126,7 +126,7 @@ chaos-deep: $(READY)  ## thirty-two schedules, and pairs under eight
 chaos-mutants: $(READY)  ## faults planted in copies of the program: each has to be found
 	$(BIN)/python -m tests.chaos.mutate
 
-chaos-coverage: $(READY)  ## which await sites of the actors are hit by a cancel, and by a raise
+chaos-coverage: $(READY)  ## which await sites of the actors are hit: all by a cancel, 95 % by a raise
 	$(BIN)/tidegate chaos --schedule fifo --sites
 
 corpus-cuts: $(READY)  ## every recorded stream, cut everywhere; ten thousand random faults

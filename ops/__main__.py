@@ -310,7 +310,13 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
         Path | None, typer.Option(help="A file of case lines that run first.")
     ] = None,
     first: Annotated[bool, typer.Option("--first", help="Stop at the first failure.")] = False,
-    sites: Annotated[bool, typer.Option("--sites", help="Say which await sites were hit.")] = False,
+    sites: Annotated[
+        bool,
+        typer.Option(
+            "--sites",
+            help="Say which await sites of the actors were hit; where no scenario is named, exit with 1 if too few were.",
+        ),
+    ] = False,
     ring: Annotated[
         int | None,
         typer.Option(

@@ -63,7 +63,7 @@ def run_chaos(
     ring: int | None = None,
     traces: Sequence[Path] = (),
 ) -> int:
-    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, or a case strikes nothing, 2 bad usage.
+    """Prints to stdout; the exit code: 0 all invariants hold, 1 one is broken, a case strikes nothing, or `sites` are too few, 2 bad usage.
 
     `ring`: None, all of them, or the first where scenarios are named. `traces`: files whose exchanges are scenarios, too.
     """
@@ -93,9 +93,8 @@ def run_chaos(
             units += ring_units(level, above, scenarios, schedule, first=stop, asked=ring == above)
     result = search(units, jobs=jobs or cores(), corpus=cases, stop=stop)
     _show(result)
-    if sites:
-        report_sites(result.total)
-    return BROKEN if result.total.failures else OK
+    enough = not sites or report_sites(result.total, judged=not scenarios) or bool(scenarios)
+    return OK if enough and not result.total.failures else BROKEN
 
 
 def _traced(files: Sequence[Path]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ops.chaos.command import run_chaos
+from ops.chaos.scenarios import SCENARIOS
 
 
 def test_one_case_tells_what_it_hit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +69,21 @@ def test_a_search_is_a_table_with_its_figures(
     assert "corpus.txt" in said
     assert " 0 failures" in said
     assert "await sites" in said
+
+
+@pytest.mark.slow
+def test_a_search_of_everything_that_reaches_too_few_sites_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here there are few scenarios. Of one that is named nobody expects all."""
+    few = {"left-early": SCENARIOS["left-early"]}
+    monkeypatch.setattr("ops.chaos.command.SCENARIOS", few)
+    monkeypatch.setattr("ops.chaos.rebuilds.CROWDS", {})
+    assert run_chaos([], jobs=1, ring=1, schedule="fifo", sites=True) == 1
+    assert "too few: " in capsys.readouterr().out
+    assert run_chaos([], jobs=1, ring=1, schedule="fifo") == 0
+    assert run_chaos(["left-early"], jobs=1, schedule="fifo", sites=True) == 0
+    assert "too few: " not in capsys.readouterr().out
 
 
 @pytest.mark.slow

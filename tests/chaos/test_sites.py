@@ -27,8 +27,36 @@ def test_every_kind_of_await_is_a_site(tmp_path: Path) -> None:
 def test_what_nothing_struck_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """With its text, so that it can be judged without a search."""
     site, other = list(await_sites())[:2]
-    report_sites(Tally(stood={site, other}, cancelled={site, other}, raised={site}))
+    tally = Tally(stood={site, other}, cancelled={site, other}, raised={site, "gate/x.py:1"})
+    assert not report_sites(tally, judged=False)
     said = capsys.readouterr().out
     assert "hit by a cancel: 2 of 2" in said
     assert "hit by a raise: 1 of 2" in said
     assert f"{other}: " in said.partition("hit by a raise")[2]
+    assert "too few" not in said
+
+
+ALL = list(await_sites())
+STOOD = -(-3 * len(ALL) // 4)
+RAISED = -(-95 * STOOD // 100)
+
+
+@pytest.mark.parametrize(
+    ("stood", "cancelled", "raised", "said"),
+    [
+        (STOOD, STOOD, RAISED, ""),
+        (STOOD, STOOD - 1, STOOD, "less than 100%"),
+        (STOOD, STOOD, RAISED - 1, "less than 95%"),
+        (STOOD - 1, STOOD - 1, STOOD - 1, "less than 75%"),
+        (0, 0, 0, "less than 75%"),
+    ],
+)
+def test_too_little_is_told(
+    stood: int, cancelled: int, raised: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All by a cancel, nearly all by a raise; and of nothing at all that would be easy."""
+    tally = Tally(stood=set(ALL[:stood]), cancelled=set(ALL[:cancelled]), raised=set(ALL[:raised]))
+    assert report_sites(tally, judged=True) == (not said)
+    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("too few")]
+    assert len(told) == bool(said)
+    assert all(said in each for each in told)
