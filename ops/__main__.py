@@ -22,6 +22,7 @@ from ops.bench import run_bench
 from ops.bench_machine import DescriptorsMissing
 from ops.bench_scenarios import SCENARIOS
 from ops.chaos.command import run_chaos
+from ops.chaos.listing import fault_lines, scenario_lines
 from ops.demo import run_demo
 from ops.plugins import load_plugins
 from ops.provider import run_provider, running_provider
@@ -225,13 +226,20 @@ def check_config(
 def provider_command(
     bind: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:8000",
     script: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="A script of answers (TOML or JSON), or a fault of the catalogue by name."
+            metavar="NAME|FILE",
+            help="A fault of the catalogue by its name, or a file of answers (TOML or JSON; ./NAME where a fault is called so).",
         ),
     ] = None,
+    names: Annotated[
+        bool, typer.Option("--list", help="List the faults of the catalogue, and exit.")
+    ] = False,
 ) -> None:
     """Run the scriptable loopback provider: healthy, or broken as the model's name or a script says."""
+    if names:
+        print("\n".join(fault_lines()))
+        return
     trio.run(run_provider, bind, script)
 
 
@@ -327,11 +335,17 @@ def chaos_command(  # noqa: PLR0917 - options, which are passed by name
         list[Path] | None,
         typer.Option(help="A trace file whose exchanges are scenarios, too; may be given again."),
     ] = None,
+    names: Annotated[
+        bool, typer.Option("--list", help="List the scenarios and their rings, and exit.")
+    ] = False,
 ) -> None:
     """Strike whole exchanges at every step of the scheduler, and check what must hold after each run.
 
     Exits with 1 on a broken invariant, and prints the command that repeats the case; also where a case that is named, here or in the corpus, strikes nothing.
     """
+    if names:
+        print("\n".join(scenario_lines()))
+        return
     raise typer.Exit(
         run_chaos(
             scenarios or [],

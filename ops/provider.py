@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 import trio
 
-from ops.chaos.faults import script_named
+from ops.chaos.faults import CATALOGUE, script_named
 from ops.provider_answers import Fault, answer_steps, behaviour_of, error_steps, json_steps
 from ops.provider_chat import CREATED, Chat, InvalidChat, read_chat
 from ops.provider_connection import ClosedEarly, Connection, RecordedRequest, Stats
@@ -95,14 +95,13 @@ async def running_provider(script: Script | None = None) -> AsyncIterator[Runnin
         nursery.cancel_scope.cancel()
 
 
-async def run_provider(bind: str, script: Path | None) -> None:
-    """Serve on `bind` (HOST:PORT) until SIGINT or SIGTERM. `script`: a file, or the name of a row of the fault catalogue.
+async def run_provider(bind: str, script: str | None) -> None:
+    """Serve on `bind` (HOST:PORT) until SIGINT or SIGTERM. `script`: the name of a fault of the catalogue, or else a file.
 
     Raises SystemExit(2), after a message on stderr, for a bad script or an unusable address.
     """
     try:
-        named = script_named(str(script))
-        plan = Script() if script is None else named or load_script(script)
+        plan = Script() if script is None else _plan(script)
         host, port = _host_and_port(bind)
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (ScriptError, _BadBind) as error:
@@ -117,6 +116,16 @@ async def run_provider(bind: str, script: Path | None) -> None:
             print(f"listening on http://{shown}:{port}/v1", flush=True)
             async for _ in signals:
                 nursery.cancel_scope.cancel()
+
+
+def _plan(script: str) -> Script:
+    named = script_named(script)
+    if named is None and not Path(script).exists():
+        names = ", ".join(row.name for row in CATALOGUE)
+        raise ScriptError(
+            f"{script}: neither a file nor a fault of the catalogue; there are {names}"
+        )
+    return named or load_script(Path(script))
 
 
 class _BadBind(ValueError):

@@ -1,6 +1,6 @@
 """The catalogue of faults that real providers show, each a script that the loopback provider and the explorer play alike: `tidegate provider --script NAME`, `tidegate chaos NAME`.
 
-After the fault, every further attempt is answered well. Rows that are no provider's doing on one connection name the place where they are looked at instead.
+After the fault, every further attempt is answered well. Rows that are no provider's doing name the scenarios that show them instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ops.chaos.wire import (
 )
 from ops.provider_script import Attempt, Ending, Repeat, Script, Write
 
-__all__ = ["CATALOGUE", "ELSEWHERE", "Row", "scenarios", "script_named"]
+__all__ = ["CATALOGUE", "ELSEWHERE", "Place", "Row", "scenarios", "script_named"]
 
 WORDS: Final = ("One", " two", " three")
 SAID: Final = "".join(WORDS)
@@ -56,7 +56,10 @@ TOOL: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`number`: of the catalogue's table. `said`, `code`: what a caller gets in the end, as in a scenario; `called`: the answer is a call of the tool; `well`: how further attempts are answered, where not with the same words."""
+    """`number`: of the catalogue's table. `said`, `code`: what a caller gets in the end, as in a scenario; `called`: the answer is a call of the tool; `well`: how further attempts are answered, where not with the same words.
+
+    `reused`: it strikes a connection that an answer has come on before: the provider gives a good one first, and in the explorer another exchange is over before, on the only target.
+    """
 
     number: int
     name: str
@@ -67,6 +70,7 @@ class Row:
     called: bool = False
     well: Attempt | None = None
     limits: LimitsConfig = LimitsConfig()  # noqa: RUF009 - frozen
+    reused: bool = False
 
     @property
     def good(self) -> Reply:
@@ -77,7 +81,17 @@ class Row:
 
     def script(self) -> Script:
         """For the loopback provider: the fault, and then a good answer for ever."""
-        return Script(attempts=(self.attempt, self.good("")))
+        well = self.good("")
+        return Script(attempts=(*([well] if self.reused else []), self.attempt, well))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row is looked at that is no provider's script. `cases`: arguments of `tidegate chaos`; `tests`: files, or one test of a file."""
+
+    about: str
+    cases: tuple[str, ...]
+    tests: tuple[str, ...] = ()
 
 
 def _always(attempt: Attempt) -> Reply:
@@ -105,9 +119,12 @@ _RAW_LINES: Final = delta({"content": "@"}).replace(b"@", _LINES.replace("\x0c",
 _SPOKEN_CALL: Final = stream(ROLE, *calls("note", ARGUMENTS), finish("tool_calls"), DONE)
 _FUNCTION: Final = {"name": "note", "arguments": ARGUMENTS}
 
+_SETTINGS: Final = bytes.fromhex("000000 04 00 00000000")  # an empty frame of that type
+_GOAWAY: Final = _SETTINGS + bytes.fromhex("000008 07 00 00000000 00000000 00000000")
+
 CATALOGUE: Final = (
     Row(1, "cut-chunked", "the connection dies in the chunked body", stream(ROLE, text("One"), text(" two"), Ending.CUT)),
-    Row(1, "reset-chunked", "it is reset there", stream(ROLE, text("One"), text(" two"), Ending.RESET)),
+    Row(1, "reset-chunked", "the connection is reset in the chunked body", stream(ROLE, text("One"), text(" two"), Ending.RESET)),
     Row(2, "utf8-split", "a character is cut over two reads", stream(*_joined(ROLE, _UTF, STOP, DONE, cuts=(_SPLIT,))), said="é€😀"),
     Row(3, "crlf", "lines end with CRLF, and one is cut between them", stream(*_joined(_CRLF, cuts=(_CRLF.index(b"\r\n") + 1,)))),
     Row(3, "cr", "lines end with CR", stream(_CR)),
@@ -134,20 +151,35 @@ CATALOGUE: Final = (
     Row(23, "long-line", "one line of 200 kB", stream(ROLE, text(LONG), STOP, DONE), said=LONG),
     Row(24, "endless-line", "an event that never ends", Attempt((Write(ROLE), Write(b"data: "), Repeat(b"x" * 16_384, 64))), limits=LimitsConfig(event_bytes_max=ENDLESS_BYTES)),
     Row(25, "gzip", "compressed, whatever was asked for", stream(*_joined(gzip.compress(b"".join(_ALL), mtime=0), cuts=(40,)), headers=[("content-type", "text/event-stream"), ("content-encoding", "gzip")])),
+    Row(26, "goaway", "HTTP/2 frames, a GOAWAY among them, to a request of HTTP/1.1, the only one that providers are asked in", Attempt((Write(_GOAWAY), Ending.CUT), status=0)),
+    Row(27, "reuse-race", "a connection that was kept is closed under the next request, before a byte of its answer", Attempt((Ending.CUT,), status=0), well=json_body(SAID), reused=True, limits=LimitsConfig(exchanges_max=1)),
     Row(32, "drip", "a byte at a time", stream(ROLE, *(each for byte in _ALL[1][:24] for each in (1_000, bytes((byte,)))), _ALL[1][24:], *_ALL[2:])),
 )  # fmt: skip
 
-ELSEWHERE: Final[Mapping[int, str]] = MappingProxyType(
+ELSEWHERE: Final[Mapping[int, Place]] = MappingProxyType(
     {
-        26: "no HTTP/2 is spoken to providers: transport/http1.py offers none",
-        27: "tests/transport/test_pool.py: a reused connection that fails before the first byte is tried again, once",
-        28: "transport/pool.py does not queue; places are given out in actors/dispatch.py, which every scenario with rivals strikes",
-        29: "every scenario: the caller leaves at each point, and the provider is let go in that moment (I2)",
-        30: "tests/transport/test_edges_caller.py: a half-close counts as leaving",
-        31: "the scenarios slow-caller and stuck-caller",
+        28: Place(
+            "a place of the pool that is lost on a cancel: actors/dispatch.py gives places out, transport/pool.py has no queue",
+            ("crowded", "queued --cancel req:40", "crowded --ring 2"),
+            ("tests/actors/test_dispatch.py",),
+        ),
+        29: Place(
+            "a caller's leaving that does not stop the provider: its connection is closed in that moment",
+            ("left", "healthy --cancel caller:60", "left --ring 2", "healthy --ring 3"),
+            ("tests/transport/test_edges_caller.py",),
+        ),
+        30: Place(
+            "a half-close by the caller, which counts as leaving",
+            ("healthy --ring 2 --cancel half:100",),
+            ("tests/transport/test_edges_caller.py::test_a_half_close_counts_as_leaving",),
+        ),
+        31: Place(
+            "a caller that reads slowly, or never",
+            ("slow-caller", "stuck-caller", "slow-reader --ring 3", "never-reads --ring 3"),
+        ),
     }
 )
-"""Rows that are not one provider's script, and where they are looked at."""
+"""Rows that are not one provider's script: what the caller or the process does."""
 
 
 def script_named(name: str) -> Script | None:
@@ -156,14 +188,14 @@ def script_named(name: str) -> Script | None:
 
 
 def scenarios() -> dict[str, Scenario]:
-    """Each row as a scenario: the first target shows the fault, a second one is well."""
+    """Each row as a scenario: the first target shows the fault, a second one, if there is one, is well."""
     return {row.name: _scenario(row) for row in CATALOGUE}
 
 
 def _scenario(row: Row) -> Scenario:
     return Scenario(
         about=row.about,
-        targets=[[row.attempt, row.good], [row.good]],
+        targets=[[row.attempt, row.good], *([] if row.reused else [[row.good]])],
         said=row.said,
         code=row.code,
         calls=(("note", ARGUMENTS),) if row.called else (),
@@ -171,6 +203,7 @@ def _scenario(row: Row) -> Scenario:
         filters=("empty", "tool_calls") if row.called else ("empty",),
         rows=(row.number,),
         limits=row.limits,
+        rivals=int(row.reused),
         route=route(hold=HoldConfig(mode="window", tail_chars=5)),
         prefill="vllm",
     )

@@ -22,7 +22,7 @@ __all__ = ["SOCKETED"]
 
 QUICK: Final = (
     "healthy", "at-once", "json", "json-large", "exact", "refused", "exhausted", "cut", "continued", "repaired", "called", "buffered", "window", "denied", "large", "no-memory",
-    "cut-chunked", "reset-chunked", "utf8-split", "crlf", "lingering", "behind-done", "clean-eof", "long-line", "gzip",
+    "cut-chunked", "reset-chunked", "utf8-split", "crlf", "lingering", "behind-done", "clean-eof", "long-line", "gzip", "goaway",
 )  # fmt: skip
 """By name in ring 1."""
 
@@ -143,6 +143,7 @@ _OWN: Final[dict[str, Socketed]] = {
             route=route(clocks=ClocksConfig(gap_seconds=0.2, last_candidate_factor=1.0)),
         ),
     ),
+    "reuse-race": Socketed(scenario=SCENARIOS["reuse-race"], pipelined=3),
     "too-large": Socketed(scenario=TOO_LARGE, refused="body_too_large", moments=0.1),
     "json-slow": Socketed(
         scenario=Scenario(

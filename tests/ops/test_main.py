@@ -139,6 +139,23 @@ def test_the_provider_refuses_a_bad_address() -> None:
     assert "HOST:PORT" in refused("provider", "--bind", "nonsense")
 
 
+def test_what_a_provider_and_a_search_know_by_name_is_listed() -> None:
+    """With an exit code of 0, and nothing is served or struck."""
+    listed = run("provider", "--list")
+    assert listed.exit_code == 0
+    assert "  reuse-race" in listed.stdout
+    listed = run("chaos", "--list")
+    assert listed.exit_code == 0
+    assert "  healthy " in listed.stdout
+
+
+def test_an_unknown_fault_and_a_bad_search_are_bad_usage() -> None:
+    """With what there is."""
+    assert "there are cut-chunked, " in refused("provider", "--script", "nosuch")
+    assert "no ring '0'" in refused("chaos", "--ring", "0")
+    assert "--jobs -1" in refused("chaos", "--jobs", "-1")
+
+
 @pytest.mark.e2e
 async def test_the_service_without_a_configuration_is_a_demo(tmp_path: Path) -> None:
     """It says so, what it prints can be tried as it stands, and SIGTERM ends it with 0."""

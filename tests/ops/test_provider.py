@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from ops import provider
+from ops.chaos.faults import script_named
 from ops.provider import RunningProvider, run_provider, running_provider, serve_provider
 from ops.provider_answers import Fault
 from ops.provider_chat import read_chat
@@ -314,7 +315,34 @@ async def test_a_bad_script_is_bad_usage(
     script = tmp_path / "script.toml"
     script.write_text("[[attempts]]\nstatus = 'x'")
     with pytest.raises(SystemExit) as caught:
-        await run_provider("127.0.0.1:0", script)
+        await run_provider("127.0.0.1:0", str(script))
     assert caught.value.code == 2
     message = capsys.readouterr().err
     assert message == f"{script}: Expected `int`, got `str` - at `$.attempts[0].status`\n"
+
+
+@pytest.mark.parametrize("script", ["nosuch", "./stall", "no/such.toml"])
+async def test_a_script_that_there_is_not_is_told_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], script: str
+) -> None:
+    """A path is none of their names."""
+    with pytest.raises(SystemExit) as caught:
+        await run_provider("127.0.0.1:0", script)
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"{script}: neither a file nor a fault of the catalogue; there are ")
+    assert "cut-chunked, " in message
+    assert ", reuse-race, " in message
+
+
+async def test_a_kept_connection_is_closed_under_its_second_request() -> None:
+    """The fault of the catalogue as a plain client meets it: an answer, then none, then one again."""
+    script = script_named("reuse-race")
+    assert script is not None
+    async with running_provider(script) as running, httpx.AsyncClient() as client:
+        url = f"{running.base_url}/chat/completions"
+        assert (await client.post(url, content=body())).status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
+            await client.post(url, content=body())
+        assert (await client.post(url, content=body())).status_code == 200
+        assert [each.connection for each in running.requests] == [1, 1, 2]
