@@ -177,7 +177,12 @@ async def _record(loaded: Loaded | None, server: Mapping[str, object], folder: P
 
 @cli.command("replay")
 def replay_command(
-    traces: Annotated[list[Path], typer.Argument(help="Trace files, or folders of them.")],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Traces (.trace, .jsonl, also with .gz), captures (.sse, .har, .json), or folders of them; a .json in a folder is not read."
+        ),
+    ],
     config: Annotated[
         Path | None,
         typer.Option(help="What would have been under this configuration; without it: verify."),
@@ -191,9 +196,9 @@ def replay_command(
 ) -> None:
     """Replay recorded exchanges through the same actors, on a virtual clock.
 
-    Event streams (.sse), HAR files and VCR cassettes in JSON are imported as traces with made-up times.
+    Event streams (.sse, with the request in a .json of the same name), HAR files and VCR cassettes in JSON are imported as traces with made-up times.
 
-    Exits with 1 if an output or a decision differs from the recording, with 2 if a file is no trace.
+    Exits with 1 if an output or a decision differs from the recording, with 2 if a file or a trace in it can't be read.
     """
     try:
         tables = None if config is None else tables_of(config)

@@ -37,6 +37,7 @@ from gate.trace import (
     Trace,
     digest_of,
 )
+from gate.trace_codec import TraceInvalid
 from ops.replay_ports import (
     Horizon,
     ReplayCaller,
@@ -54,6 +55,7 @@ __all__ = ["Replayed", "differences", "replay"]
 
 TEXT_SHOWN: Final = 400  # bytes of the output where it differs
 _MOMENTARY: Final = frozenset({"kind", "code", "size", "sha", "status", "attempts"})
+WAIT_SECONDS_MAX: Final = 86_400.0  # virtual, behind the recording's end: no policy waits so long
 RECORDS_MAX: Final = 1_000_000  # a replay takes down all of it
 
 
@@ -70,26 +72,29 @@ class Replayed:
 def replay(
     trace: Trace, config: GatewayConfig | None = None, *, plugins: Plugins = NO_PLUGINS
 ) -> Replayed:
-    """Runs `trace` once, under its own configuration or another. Raises `ConfigInvalid` where its own is none any more."""
+    """Runs `trace` once, under its own configuration or another. Raises `ConfigInvalid` where its own is none any more, and `TraceInvalid` where nothing says what was asked, or the end does not come."""
     verifies = config is None
+    request = next((each for each in trace.records if isinstance(each, Request)), None)
+    if request is None:
+        raise TraceInvalid("there is no record of its request")
     if config is None:
         config = decode_config(trace.header.config, plugins=plugins)
-    return trio.run(
-        _run, trace, config, plugins, verifies, clock=trio.testing.MockClock(autojump_threshold=0)
-    )
-
-
-async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins, verifies: bool) -> Replayed:
     script = Script(trace, keeps=verifies)
+    return trio.run(
+        _run, script, _door(trace, request), config, plugins, clock=trio.testing.MockClock(autojump_threshold=0)
+    )  # fmt: skip
+
+
+async def _run(script: Script, door: Door, config: GatewayConfig, plugins: Plugins) -> Replayed:
     horizon = Horizon(script)
     crashes: list[str] = []
     gateway = _gateway(script, config, plugins, horizon, crashes)
     caller = ReplayCaller(script)
     tape = Tape(
-        trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
-    )
-    door = _door(trace)
+        script.trace.header.salt, bytes_max=config.limits.process_bytes_max, records_max=RECORDS_MAX
+    )  # fmt: skip
     taped_caller, taped_gateway = recorded(door, caller, gateway, tape)
+    horizon.scope.deadline = script.ends + WAIT_SECONDS_MAX
     with horizon.scope:
         async with trio.open_nursery() as nursery:
             if script.shutdown_at is not None:
@@ -97,6 +102,8 @@ async def _run(trace: Trace, config: GatewayConfig, plugins: Plugins, verifies: 
             outcome = await run_exchange(door, taped_caller, taped_gateway)
             ended(outcome, tape)
             nursery.cancel_scope.cancel()
+    if horizon.scope.cancelled_caught and not horizon.reached:
+        raise TraceInvalid("it waits for something that is not among its records")
     return Replayed(tape.records, bytes(caller.body), horizon.reached, tuple(crashes))
 
 
@@ -105,8 +112,7 @@ async def _shut_down(gateway: Gateway, at: float) -> None:
     gateway.open.shut_down()
 
 
-def _door(trace: Trace) -> Door:
-    request = next(each for each in trace.records if isinstance(each, Request))
+def _door(trace: Trace, request: Request) -> Door:
     return Door(
         exchange=trace.header.trace_id,
         models=None if request.models is None else frozenset(request.models),

@@ -16,7 +16,7 @@ from gate.trace_codec import TraceInvalid
 from ops.replay_html import page
 from ops.replay_many import results_of
 from ops.replay_result import Result
-from ops.replay_show import as_json, failed, show
+from ops.replay_show import as_json, failed, show, unreadable
 from ops.trace import count_traces, files_of, read_traces, write_traces
 
 __all__ = ["run_replay"]
@@ -61,7 +61,9 @@ def run_replay(
         sys.stdout.write(as_json(results, mode=mode, seconds=seconds).decode() + "\n")
     for line in broken:
         print(f"tidegate: {line}", file=sys.stderr)
-    if broken or not results:
+    if not results and not broken:
+        print(f"tidegate: there is no trace in {', '.join(map(str, paths))}", file=sys.stderr)
+    if broken or not results or unreadable(results):
         return USAGE
     return 1 if failed(results) else 0
 

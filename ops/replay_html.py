@@ -23,7 +23,7 @@ AREA: Final = 64
 ROW: Final = 15  # a mark with its text
 MARKS_NAMED_MAX: Final = 8
 CODE_WIDTH: Final = 170  # how an attempt ended, beside its lane or on it
-_ORDER: Final = {kind: rank for rank, kind in enumerate((Class.DIFFERENT, Class.STOPPED, Class.PASSED, Class.BYTES, Class.DIVERGED, Class.LATER, Class.EARLIER, Class.TIMING, Class.SAME, Class.COUNTED))}  # fmt: skip
+_ORDER: Final = {kind: rank for rank, kind in enumerate((Class.UNREADABLE, Class.DIFFERENT, Class.STOPPED, Class.UNSERVED, Class.PASSED, Class.BYTES, Class.DIVERGED, Class.LATER, Class.EARLIER, Class.TIMING, Class.SAME, Class.COUNTED))}  # fmt: skip
 _COLOURS: Final = {
     "violation": "#c62828",
     "plan": "#6a1b9a",
@@ -113,8 +113,8 @@ def _sides(sums: Totals, mode: str) -> str:
 
 
 def _trace(result: Result, *, opened: bool) -> str:
-    bad = result.kind in {Class.DIFFERENT, Class.STOPPED}
-    warn = result.kind in {Class.DIVERGED, Class.BYTES, Class.PASSED}
+    bad = result.kind in {Class.UNREADABLE, Class.DIFFERENT, Class.STOPPED}
+    warn = result.kind in {Class.UNSERVED, Class.DIVERGED, Class.BYTES, Class.PASSED}
     mark = "bad" if bad else "warn" if warn else ""
     lines = "".join(f"<li><code>{_e(line)}</code></li>" for line in result.lines)
     sides = ("recorded", "replayed") if len(result.timelines) == 2 else ("recorded",)

@@ -14,6 +14,7 @@ from gate.config_check import decode_config
 from gate.config_plugins import Plugins
 from gate.config_rules import ConfigInvalid
 from gate.trace import Trace
+from gate.trace_codec import TraceInvalid
 from ops.plugins import load_plugins
 from ops.replay_result import Class, Result, figures, verify, what_if
 
@@ -81,6 +82,15 @@ def _result(job: _Job, *, tables: Mapping[str, Any] | None, show: bool) -> Resul
         line = f"the recorded configuration is none of this version: {error.problems[0]}"
         before = figures(trace.records)
         return Result(source, trace.header.trace_id, Class.DIFFERENT, before, lines=(line,))
+    except TraceInvalid as error:
+        return _unreadable(job, f"it can't be replayed: {error}")
+    except Exception as error:  # noqa: BLE001 - records that contradict each other can fail anywhere, and the others go on
+        return _unreadable(job, f"it can't be replayed: {error!r}")
+
+
+def _unreadable(job: _Job, line: str) -> Result:
+    source, trace = job
+    return Result(source, trace.header.trace_id, Class.UNREADABLE, figures(()), lines=(line,))
 
 
 @functools.cache

@@ -95,7 +95,7 @@ class ReplayProvider:
         response = _Response(found, self._script, self._horizon)
         try:
             await response.begin()
-            while not response.status:
+            while not response.begun:
                 if (await response.step()).event == "connected":
                     on_connected()
             yield response
@@ -109,6 +109,7 @@ class _Response:
     def __init__(self, attempt: AttemptScript, script: Script, horizon: Horizon) -> None:
         self.status = 0
         self.headers: Headers = ()
+        self.begun = False  # its head has come
         self._script = script
         self._horizon = horizon
         self._attempt = attempt
@@ -140,6 +141,10 @@ class _Response:
 
     async def step(self) -> Step:
         """The next thing that happened, when it is due. Raises `UpstreamFailed`."""
+        if not self._steps and not self.begun:
+            await self._horizon.reach(
+                f"at attempt {self._attempt.n} of the recording, whose head is not in it"
+            )
         if not self._steps:
             # After the end of the body every read says so again.
             await trio.lowlevel.checkpoint()
@@ -161,7 +166,7 @@ class _Response:
         if step.event == "fault":
             raise UpstreamFailed(UpstreamFault[step.fault])
         if step.event == "head":
-            self.status = step.status
+            self.begun, self.status = True, step.status
             self.headers = plain(step.headers)
         return step
 

@@ -22,6 +22,10 @@ JUST_AS_LONG_SECONDS: Final = (
 )
 
 
+UNSERVED: Final = "model_not_found"
+ALIASES_MAX: Final = 8  # that are named
+
+
 class Class(Enum):
     """What a replay comes to; the value is what people read."""
 
@@ -35,6 +39,8 @@ class Class(Enum):
     STOPPED = "now stopped"
     PASSED = "now passed"
     DIVERGED = "diverged"
+    UNSERVED = "model not served"  # what if only: the other configuration has no such alias
+    UNREADABLE = "unreadable"  # it can't be replayed at all
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -55,6 +61,11 @@ class Figures(msgspec.Struct, frozen=True):
     wasted_tokens: int
     wasted_bytes: int
     verdicts: tuple[str, ...]
+
+    @property
+    def unserved(self) -> bool:
+        """The gate knew no such model; a provider that does not is asked first."""
+        return self.code == UNSERVED and not self.attempts
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -132,9 +143,26 @@ def what_if(
     now = replay(trace, config, plugins=plugins)
     before, after = figures(was.records), figures(now.records)
     drawn = (timeline(was.records), timeline(now.records)) if show else ()
+    if after.unserved and not before.unserved:
+        return Result(
+            source,
+            trace_id,
+            Class.UNSERVED,
+            before,
+            lines=(_unserved(trace, config),),
+            timelines=drawn[:1],
+        )
     kind = _class(was, now, before, after)
     lines = tuple(_changes(before, after)) if not now.horizon else (f"diverged {now.horizon}",)
     return Result(source, trace_id, kind, before, after, lines, drawn)
+
+
+def _unserved(trace: Trace, config: GatewayConfig) -> str:
+    """Which alias, and which there are. The header has the tables of the exchange's own alias only."""
+    asked = ", ".join(repr(each["alias"]) for each in trace.header.config.get("models", ()))
+    there = ", ".join(repr(each.alias) for each in config.models[:ALIASES_MAX])
+    more = ", ..." if len(config.models) > ALIASES_MAX else ""
+    return f"the configuration has no model {asked}; it has {there or 'none'}{more}"
 
 
 def _class(was: Replayed, now: Replayed, before: Figures, after: Figures) -> Class:

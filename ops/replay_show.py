@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ops.replay_result import Class, Figures, Result
 
-__all__ = ["ROWS", "Totals", "as_json", "failed", "table", "totals"]
+__all__ = ["ROWS", "Totals", "as_json", "failed", "table", "totals", "unreadable"]
 
 LINES_MAX: Final = 6  # of one trace
 ROWS_MAX: Final = 12  # of a table of codes
@@ -31,6 +31,8 @@ ROWS: Final = (
     ("longest held, mean (s)", "held_mean", ".3f"),
     ("wasted tokens", "wasted_tokens", "d"),
 )
+_UNREPLAYED: Final = frozenset({Class.COUNTED, Class.UNREADABLE, Class.UNSERVED})
+_BAD: Final = frozenset({Class.DIFFERENT.value, Class.STOPPED.value, Class.UNREADABLE.value})
 _QUIET: Final = frozenset({Class.SAME, Class.COUNTED, Class.TIMING, Class.EARLIER, Class.LATER})
 
 
@@ -68,13 +70,18 @@ def failed(results: Sequence[Result]) -> bool:
     return any(each.kind is Class.DIFFERENT for each in results)
 
 
+def unreadable(results: Sequence[Result]) -> bool:
+    """Whether there is a trace that could not be replayed at all."""
+    return any(each.kind is Class.UNREADABLE for each in results)
+
+
 def totals(results: Sequence[Result]) -> Totals:
     """The sums."""
     classes = Counter(each.kind.value for each in results)
     compared = [
         each for each in results if each.after is not None and each.kind is not Class.DIVERGED
     ]
-    whole = [each for each in results if each.kind is not Class.COUNTED]
+    whole = [each for each in results if each.kind not in _UNREPLAYED]
     diverged = classes[Class.DIVERGED.value]
     return Totals(
         traces=len(results),
@@ -83,7 +90,7 @@ def totals(results: Sequence[Result]) -> Totals:
         after=_side([each.after for each in compared if each.after is not None]) if compared else None,
         stopped_successes=sum(each.kind is Class.STOPPED for each in results),
         diverged_share=diverged / len(whole) if whole else 0.0,
-        ends=_counted(f"{each.before.kind} {each.before.code}".strip() for each in results),
+        ends=_counted(f"{each.before.kind} {each.before.code}".strip() for each in results if each.kind is not Class.UNREADABLE),
         verdicts=_counted(code for each in results for code in set(each.before.verdicts)),
     )  # fmt: skip
 
@@ -136,7 +143,7 @@ def _counts(what: str, counts: Mapping[str, int]) -> Table:
     shown.add_column(what)
     shown.add_column("traces", justify="right")
     for name, count in [*counts.items()][:ROWS_MAX]:
-        style = "red" if name in {Class.DIFFERENT.value, Class.STOPPED.value} else ""
+        style = "red" if name in _BAD else ""
         shown.add_row(Text(name, style=style), str(count))
     if len(counts) > ROWS_MAX:
         shown.add_row("others", str(sum([*counts.values()][ROWS_MAX:])))
@@ -160,7 +167,7 @@ def _sides(sums: Totals, mode: str) -> Table:
 
 def _told(result: Result) -> Text:
     said = Text(f"{result.source} {result.trace_id}: ", style="bold")
-    said.append(result.kind.value, style="red" if result.kind is Class.DIFFERENT else "yellow")
+    said.append(result.kind.value, style="red" if result.kind.value in _BAD else "yellow")
     for line in result.lines[:LINES_MAX]:
         said.append(f"\n  {line}", style="not bold")
     if len(result.lines) > LINES_MAX:

@@ -1,7 +1,7 @@
 """Trace files: what `record` writes, what people look at, and recordings of others, read as traces.
 
-`.trace` is binary, `.jsonl` for people, either also with `.gz` behind it; a folder stands for the traces in it. `.sse`, `.har` and `.json` are
-imported (`ops.trace_import`).
+`.trace` is binary, `.jsonl` for people, either also with `.gz` behind it; a folder stands for what is in it. `.sse`, `.har` and `.json` are
+imported (`ops.trace_import`), the last only where it is named itself.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from ops.trace_import import IMPORT_ENDINGS, import_file
 __all__ = ["count_traces", "files_of", "read_traces", "write_traces"]
 
 TRACE_ENDINGS = (".trace", ".jsonl", ".trace.gz", ".jsonl.gz")
+IN_FOLDERS = (*TRACE_ENDINGS, ".sse", ".har")  # a JSON file there may be anything
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """These files, and the trace files in these folders, in order of their names."""
+    """These files, and those in these folders that are traces, streams or HAR files by their names, in their order; folders in them are left alone."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(each for each in path.iterdir() if each.name.endswith(TRACE_ENDINGS))
+            found += sorted(each for each in path.iterdir() if each.name.endswith(IN_FOLDERS))
         else:
             found.append(path)
     return found

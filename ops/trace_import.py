@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gate.config_check import decode_config
+from gate.config_rules import ConfigInvalid
 from gate.trace import (
     VERSION,
     Attempt,
@@ -38,6 +39,8 @@ __all__ = ["IMPORT_ENDINGS", "import_file"]
 IMPORT_ENDINGS: Final = (".sse", ".har", ".json")
 EVERY_US: Final = 20_000  # between two reads
 ALIAS: Final = "imported"
+STATUSES: Final = range(200, 600)  # a request that was broken off has 0
+METHOD: Final = "POST"  # the only one that the endpoint takes
 _EVENT: Final = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 _RESPONSES: Final = re.compile(rb'"type"\s*:\s*"response\.')
 _MODEL: Final = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
@@ -54,7 +57,7 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 def import_file(path: Path) -> Iterator[Trace]:
-    """The chat exchanges of a file as traces. Raises `TraceInvalid` and `OSError`."""
+    """The chat exchanges of a file as traces. Raises `TraceInvalid`, behind those that are one, and `OSError`."""
     data = path.read_bytes()
     if path.suffix == ".sse":
         yield _trace(Exchange(path.stem, data, _asked_beside(path)))
@@ -62,8 +65,14 @@ def import_file(path: Path) -> Iterator[Trace]:
     found = list(_exchanges(path, data))
     if not found:
         raise TraceInvalid("holds no chat completion")
+    wrong = []
     for exchange in found:
-        yield _trace(exchange)
+        try:
+            yield _trace(exchange)
+        except TraceInvalid as error:
+            wrong.append(str(error))
+    if wrong:
+        raise TraceInvalid("; ".join(wrong))
 
 
 def _asked_beside(path: Path) -> bytes:
@@ -105,7 +114,7 @@ def _entries(value: Any) -> tuple[list[Any], Any]:
 
 def _from_har(name: str, entry: Mapping[str, Any]) -> Exchange | None:
     request, response = entry["request"], entry["response"]
-    if not _is_chat(request["url"]):
+    if not _is_chat(request.get("method"), request["url"]):
         return None
     content = response["content"]
     text = content.get("text", "")
@@ -117,7 +126,7 @@ def _from_har(name: str, entry: Mapping[str, Any]) -> Exchange | None:
 
 def _from_vcr(name: str, entry: Mapping[str, Any]) -> Exchange | None:
     request, response = entry["request"], entry["response"]
-    if not _is_chat(request.get("uri") or request.get("url") or ""):
+    if not _is_chat(request.get("method"), request.get("uri") or request.get("url") or ""):
         return None
     status = response["status"]
     fields = {key.lower(): value for key, value in response.get("headers", {}).items()}
@@ -147,8 +156,10 @@ def _from_base64(text: str) -> bytes:
         raise ValueError(str(error)) from None
 
 
-def _is_chat(url: str) -> bool:
-    return urlsplit(url).path.endswith("/chat/completions")
+def _is_chat(method: str | None, url: str) -> bool:
+    """Whether it asks for a completion: a browser's preflight and a list of stored ones have the same path. A capture that keeps no method has kept what was posted."""
+    asks = (method or METHOD).upper() == METHOD
+    return asks and urlsplit(url).path.endswith("/chat/completions")
 
 
 # ---- the trace ----------------------------------------------------------------------------------
@@ -159,6 +170,8 @@ def _trace(exchange: Exchange) -> Trace:
     asked = exchange.asked or _made_up(exchange)
     if b'"messages"' not in asked or _RESPONSES.search(exchange.answer):
         raise TraceInvalid(f"{exchange.name} is no chat completion")
+    if exchange.status not in STATUSES:
+        raise TraceInvalid(f"{exchange.name} was not answered: its status is {exchange.status}")
     alias = alias_of(asked) or ALIAS
     tables = {
         "providers": [{"name": "recorded", "base_url": "http://127.0.0.1:9/v1"}],
@@ -168,7 +181,12 @@ def _trace(exchange: Exchange) -> Trace:
     }
     salt = digest_of([exchange.answer], b"import")
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", exchange.name)[:100] or ALIAS
-    policy = decode_config(tables)
+    try:
+        policy = decode_config(tables)
+    except ConfigInvalid as error:
+        raise TraceInvalid(
+            f"{exchange.name} asks for a model that can't be: {error.problems[0]}"
+        ) from None
     config = config_tables(policy, alias)
     header = Header(VERSION, name, {}, 0, "full", config, salt)
     (inputs,) = traces(sealed([header, *_inputs(exchange, asked)]))

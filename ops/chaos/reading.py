@@ -87,7 +87,7 @@ def read_stream(body: bytes) -> Read:
             read.wrong.append(f"behind the end: {event[:60]!r}")
         if event.startswith(b":"):
             continue
-        if not event.startswith(b"data:") or b"\n" in event:
+        if not event.startswith(b"data:") or b"\n" in event or not _data(event):
             read.wrong.append(f"no event: {event[:60]!r}")
             continue
         _take(read, _data(event).decode())
@@ -134,6 +134,9 @@ def _read_responses(body: bytes) -> Read:
         if event.startswith(b":"):
             continue
         name, _, data = event.rpartition(b"\n")
+        if not data.startswith(b"data:") or not _data(data):
+            read.wrong.append(f"no event: {event[:60]!r}")
+            continue
         value = json.loads(_data(data))
         if not name and "error" in value:
             read.error = _code_of(value["error"])  # told by whoever relays the events
@@ -155,11 +158,11 @@ def _take_event(read: Read, value: dict[str, Any]) -> None:
         case "output_text.delta":
             read.text += value["delta"]
         case "function_call_arguments.delta":
-            at = value["output_index"]
+            at = _place(read, value)
             name, arguments = read.calls.get(at, ("", ""))
             read.calls[at] = name, arguments + value["delta"]
         case "output_item.added" if value["item"]["type"] == "function_call":
-            read.calls[value["output_index"]] = value["item"]["name"], ""
+            read.calls[_place(read, value)] = value["item"]["name"], ""
         case "completed" | "incomplete":
             whole = _response(Read(), value["response"])
             if (whole.text, whole.calls) != (read.text, read.calls):
@@ -171,6 +174,14 @@ def _take_event(read: Read, value: dict[str, Any]) -> None:
             read.error = _code_of(value)
         case _:
             pass
+
+
+def _place(read: Read, value: dict[str, Any]) -> int:
+    """The output item that an event of a call belongs to; without one it is taken for the first."""
+    if "output_index" not in value:
+        read.wrong.append("a call without its place")
+    at: int = value.get("output_index", 0)
+    return at
 
 
 def _response(read: Read, value: dict[str, Any]) -> Read:

@@ -2,7 +2,8 @@
 
 What a recording tells is kept (what each attempt brought and when, how it ended, what the caller did); what it can't tell is made up: an attempt that the recording does not have gets the last answer
 that its provider gave, and one that the gate left says no more. Reads are joined to a few, since each is a dozen points more. The run in which nothing strikes says what the caller gets; where attempts
-said different things only that run is held against it. What a tunnel relays is its provider's: where that breaks the grammar of answers by itself, no strike may break it in another way.
+said different things only that run is held against it. What a tunnel relays is its provider's: where that breaks the grammar of answers by itself, no strike may break it in another way; where
+it can't be read at all there is nothing to judge. Nothing else that goes wrong without a strike is a reason to pass a trace over: the search meets it again, as a failure.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from gate.trace import Answered, CallerEvent, Part, Read, Record, Request, Trace
 from gate.trace import Attempt as Asked
 from gate.trace_codec import TraceInvalid
 from ops.chaos.cases import Case, CaseInvalid
-from ops.chaos.invariants import broken
 from ops.chaos.reading import Read as Seen
-from ops.chaos.reading import read_body, read_events
+from ops.chaos.reading import plain, read_body, read_events
 from ops.chaos.run import play
 from ops.chaos.scenario import Asking, Scenario, Service
 from ops.chaos.wire import ALIAS, Answer
@@ -37,7 +37,9 @@ from ops.trace import read_traces
 __all__ = ["MARK", "is_traced", "names_in", "traced"]
 
 MARK: Final = "@"
+OTHERS_MAX: Final = 3  # traces whose reason is told where no other can be played
 READS_MAX: Final = 8  # of one attempt
+UNREADABLE: Final = (LookupError, TypeError, ValueError)  # what a reader of answers raises
 
 
 def is_traced(name: str) -> bool:
@@ -48,11 +50,14 @@ def is_traced(name: str) -> bool:
 def names_in(file: Path) -> tuple[list[str], list[str]]:
     """The scenarios of a trace file, and why others of its traces are none. Raises `CaseInvalid` where it has none at all."""
     try:
-        found = [each.header.trace_id for each in _traces(file).values() if each.replayable]
+        found = _traces(file)
     except (TraceInvalid, OSError) as error:
         raise CaseInvalid(f"{file}: {error}") from None
     names, others = [], []
-    for each in found:
+    for each, trace in found.items():
+        if not trace.replayable:
+            others.append(f"{each} can't be played: it takes full content")
+            continue
         name = f"{file}{MARK}{each}"
         try:
             traced(name)
@@ -60,7 +65,8 @@ def names_in(file: Path) -> tuple[list[str], list[str]]:
         except CaseInvalid as error:
             others.append(str(error))
     if not names:
-        raise CaseInvalid(f"{file} has no trace that can be played: it takes full content")
+        why = "; ".join(others[:OTHERS_MAX]) or "it is empty"
+        raise CaseInvalid(f"{file} has no trace that can be played: {why}")
     return names, others
 
 
@@ -106,8 +112,8 @@ def _scenario(trace: Trace) -> Scenario:
     """Without what its caller gets."""
     records, plugins = trace.records, load_plugins()
     config = decode_config(trace.header.config, plugins=plugins)
-    request = next(each for each in records if isinstance(each, Request))
-    if request.method != "POST":
+    request = next((each for each in records if isinstance(each, Request)), None)
+    if request is None or request.method != "POST":
         raise CaseInvalid(f"{trace.header.trace_id} is no request that can be played")
     targets = _targets(config)
     route = config.routes[config.models[0].route] if config.models else RouteConfig()
@@ -213,28 +219,51 @@ def _steps(record: Upstream | Read, waited: int) -> list[Step]:
 
 
 def _answered(name: str, scenario: Scenario) -> Scenario:
-    """With what comes of it where nothing strikes."""
+    """With what comes of it where nothing strikes. A run that has no end, or whose caller can't make sense of it, is left to the search: there it is a failure."""
     run = play(Case(name), scenario)
     if run.outcome is None:
-        raise CaseInvalid(f"{name} does not come to an end: {run.escaped!r} {run.hung}")
+        return scenario
     caller, received = run.stage.caller, bytes(run.stage.caller.received)
     streamed = caller.headers.get(b"content-type", b"").startswith(b"text/event-stream")
-    reader = read_events if streamed else read_body
     try:
-        read = reader(scenario.endpoint, received) if received else Seen()
-    except (LookupError, TypeError, ValueError) as error:
-        raise CaseInvalid(f"{name} can't be judged: its caller can't be read ({error!r})") from None
+        read = _read(scenario, received, streamed) if received else Seen()
+    except UNREADABLE as error:
+        if _own_words(scenario, received, streamed):
+            raise CaseInvalid(f"{name} can't be judged: nobody can read its provider's own words ({error!r})") from None  # fmt: skip
+        return dataclasses.replace(scenario, code=run.outcome.code)
     calls: Any = tuple(call for _, call in sorted(read.calls.items()))
     # What an exchange that failed or was left would have come to is not known.
     varies = scenario.varies or run.outcome.kind is not OutcomeKind.SUCCESS
     made = dataclasses.replace(
         scenario, said=read.text, calls=calls, code=run.outcome.code, varies=varies
     )
-    if scenario.tunnels:
-        made = dataclasses.replace(made, finishes=read.finishes, quirks=frozenset(read.wrong))
-    run.scenario = made
-    for finding in broken(run):
-        if finding.startswith(("I7", "I8")):
-            # What a provider says in its own words may be no answer by the explorer's grammar.
-            raise CaseInvalid(f"{name} can't be judged: {finding}")
-    return made
+    if not scenario.tunnels:
+        return made
+    quirks = frozenset(read.wrong) & _quirks(scenario, streamed)
+    return dataclasses.replace(made, finishes=read.finishes, quirks=quirks)
+
+
+def _read(scenario: Scenario, data: bytes, streamed: bool) -> Seen:
+    return (read_events if streamed else read_body)(scenario.endpoint, data)
+
+
+def _own_words(scenario: Scenario, received: bytes, streamed: bool) -> bool:
+    """Whether a tunnel brought what a provider said and nothing else, but for the error that may end a stream."""
+    if not scenario.tunnels:
+        return False
+    if not streamed:
+        return any(each.startswith(received) for each in scenario.bodies(ALIAS))
+    said = scenario.events(ALIAS)
+    return all(each in said or b'"error"' in each for each in plain(received).split(b"\n\n")[:-1])
+
+
+def _quirks(scenario: Scenario, streamed: bool) -> frozenset[str]:
+    """What of the providers' own words breaks the grammar of answers, so that the gate need not have done it; of a stream as far as it can be read."""
+    found: set[str] = set()
+    for body in scenario.bodies(ALIAS):
+        events = plain(body).split(b"\n\n") if streamed else [body]
+        for end in range(len(events), 0, -1):
+            with suppress(*UNREADABLE):
+                found.update(_read(scenario, b"\n\n".join(events[:end]), streamed).wrong)
+                break
+    return frozenset(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ops.chaos import wire_responses
 from ops.chaos.reading import RESPONSES, read_body, read_events, read_object, read_stream
 from ops.chaos.wire import DONE, ROLE, STOP, calls, delta, error_event, json_body, text, thought
@@ -24,6 +26,7 @@ def test_what_breaks_the_grammar_is_said() -> None:
     assert read_stream(ROLE + DONE + text("a")).wrong[0].startswith("behind the end")
     assert read_stream(ROLE[:-1]).torn
     assert read_stream(b"event: a\n\n").wrong == ["no event: b'event: a'"]
+    assert read_stream(b"data:\n\n").wrong == ["no event: b'data:'"]
 
 
 def test_what_providers_say_in_their_own_way_is_read_too() -> None:
@@ -35,6 +38,12 @@ def test_what_providers_say_in_their_own_way_is_read_too() -> None:
     assert "'m'" in read_stream(b'data: {"error": {"message": "m"}}\n\n').error
     begun = b'event: response.created\ndata: {"type": "response.created"}\n\n'
     assert read_events(RESPONSES, begun).wrong[0].startswith("no event 0")
+    for nothing in (b"event: ping\n\n", b"event: ping\ndata:\n\n", b"\n\n"):
+        assert read_events(RESPONSES, nothing).wrong == [f"no event: {nothing[:-2]!r}"]
+    added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f"}}
+    placeless = b"event: response.output_item.added\ndata: " + json.dumps(added).encode() + b"\n\n"
+    read = read_events(RESPONSES, begun + placeless)
+    assert (read.calls, read.wrong[-1]) == ({0: ("f", "")}, "a call without its place")
 
 
 def test_an_error_is_an_end() -> None:

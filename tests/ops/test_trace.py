@@ -49,14 +49,13 @@ def test_a_name_that_says_no_encoding_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_stands_for_the_traces_in_it(tmp_path: Path) -> None:
-    """In order of their names; a file that is named is taken as it is."""
-    for name in ("b.trace", "a.jsonl.gz", "key", "c.txt"):
+    """And the captures, in order of their names, but for JSON, which may be anything; a file that is named is taken as it is."""
+    for name in ("b.trace", "a.jsonl.gz", "key", "c.txt", "d.sse", "d.json", "e.har", "f.json"):
         (tmp_path / name).write_bytes(b"")
-    assert [each.name for each in files_of([tmp_path, Path("c.txt")])] == [
-        "a.jsonl.gz",
-        "b.trace",
-        "c.txt",
-    ]
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "g.trace").write_bytes(b"")
+    found = [each.name for each in files_of([tmp_path, Path("c.json")])]
+    assert found == ["a.jsonl.gz", "b.trace", "d.sse", "e.har", "c.json"]
 
 
 def test_a_broken_archive_is_no_trace(tmp_path: Path) -> None:
@@ -148,6 +147,44 @@ def test_an_error_or_a_cut_stream_ends_as_the_gate_would_end_it(tmp_path: Path) 
     cut.write_bytes(ROLE + text("Hi"))
     (found,) = read_traces(cut)
     assert (term(found).kind, term(found).attempts) == ("error", 1)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "DELETE", "options"])
+def test_what_was_not_posted_is_no_completion(tmp_path: Path, method: str) -> None:
+    """A browser asks first whether it may post there, and stored completions are listed there: neither has an answer of a model."""
+    captures = (("a.har", har(STREAM), "log", "entries"), ("b.json", cassette(STREAM.decode()), None, "interactions"))  # fmt: skip
+    for name, data, outer, entries in captures:
+        value = json.loads(data)
+        listed = (value[outer] if outer else value)[entries]
+        posted = listed.pop()
+        other = {**posted, "request": {**posted["request"], "method": method}}
+        good = {**posted, "request": {**posted["request"], "method": "Post"}}
+        path = tmp_path / name
+        listed.append(other)
+        path.write_text(json.dumps(value))
+        with pytest.raises(TraceInvalid, match="holds no chat completion"):
+            list(read_traces(path))
+        listed.append(good)
+        path.write_text(json.dumps(value))
+        assert [each.header.trace_id for each in read_traces(path)] == [f"{path.stem}-3"]
+
+
+@pytest.mark.parametrize(("status", "model", "said"), [(0, "mine", "not answered: its status is 0"), (200, "a b", "can't be")])  # fmt: skip
+def test_an_entry_that_is_none_does_not_hide_the_others(
+    tmp_path: Path, status: int, model: str, said: str
+) -> None:
+    """A browser keeps what it broke off with a status of 0; the entry behind it is read, and the first one told then."""
+    value = json.loads(har(STREAM))
+    (_, good) = value["log"]["entries"]
+    asked = {**good["request"], "postData": {"text": json.dumps({**ASKED, "model": model})}}
+    bad = {"request": asked, "response": {**good["response"], "status": status}}
+    value["log"]["entries"] = [bad, good]
+    path = tmp_path / "a.har"
+    path.write_text(json.dumps(value))
+    found = read_traces(path)
+    assert next(found).header.trace_id == "a-2"
+    with pytest.raises(TraceInvalid, match=said):
+        next(found)
 
 
 NONE = {

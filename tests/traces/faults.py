@@ -71,6 +71,10 @@ def _split(data: bytes, size: int) -> Answer:
     return _stream(*(data[at : at + size] for at in range(0, len(data), size)))
 
 
+NUMBERS: Final = " ".join(
+    map(str, range(1_500))
+)  # a long line that repeats nothing, within the suite's limit
+IN_TEXT: Final = '<tool_call>\n{"name": "gauge", "arguments": {"level": 4}}\n</tool_call>'
 GOOD: Final = b"".join((ROLE, *SAID, STOP, DONE))
 FLAGS: Final = b"".join((ROLE, text("Grüße — 水門 🚢"), text(" am Tor"), STOP, DONE))
 
@@ -79,6 +83,7 @@ STREAM: Final[Mapping[str, Answer]] = {
     "healthy": healthy(*WORDS, every=PACE),
     "no-connection": fails(UpstreamFault.CONNECT, after=0.1),
     "reset-before-head": fails(UpstreamFault.RESET),
+    "no-http": fails(UpstreamFault.PROTOCOL),
     "no-head": Answer(head_after=LATE),
     "slow-connect": Answer(connect_after=LATE),
     "cut-before-content": _cut(0),
@@ -96,6 +101,7 @@ STREAM: Final[Mapping[str, Answer]] = {
     "no-space": _stream(*(each.replace(b"data: ", b"data:", 1) for each in (ROLE, *SAID, STOP, DONE))),
     "comments": _stream(COMMENT, ROLE, COMMENT, *SAID[:3], COMMENT, *SAID[3:], STOP, DONE),
     "comments-hide-a-stall": says(ROLE, *SAID[:2], *(COMMENT for _ in range(12)), every=0.4),
+    "ping-events": _stream(ROLE, b"event: ping\n\n\n\n", *SAID[:3], b"data:\n\n", b"event: ping\ndata:\n\n", *SAID[3:], STOP, DONE),
     "stall-before-content": stalls(ROLE),
     "stall": stalls(ROLE, *SAID[:3]),
     "stall-after-finish": stalls(ROLE, *SAID, STOP),
@@ -119,6 +125,16 @@ STREAM: Final[Mapping[str, Answer]] = {
     "call-off-schema": _calls(_begun(), _call(0, '{"level": "high"}')),
     "call-beside-words": _calls(text("Let me see."), _begun(), _call(0, '{"level": 4}')),
     "call-unknown": _calls(_begun(name="sluice"), _call(0, "{}")),
+    "call-repeated": _calls(_begun(), _call(0, '{"level": 4}'), _call(0, '{"level": 4}')),
+    "call-accumulated": _calls(_begun(), _call(0, '{"level"'), _call(0, '{"level": 4}')),
+    "call-prefixed": _calls(_begun(), _call(0, "{}"), _call(0, '{"level": 4}')),
+    "call-with-list": _calls(_begun(), _call(0, "[4]")),
+    "call-nameless": _calls(delta({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"arguments": '{"level": 4}'}}]})),
+    "call-not-asked": _calls(_begun(), _call(0, '{"level": 4}')),
+    "call-missing": _stream(ROLE, *SAID, STOP, DONE),
+    "call-other": _calls(_begun(name="valve"), _call(0, "{}")),
+    "call-in-text": _stream(ROLE, text("\n"), text(IN_TEXT), STOP, DONE),
+    "calls-parallel": _calls(_begun(), _call(0, '{"level": 4}'), _begun(1, identity="call_2"), _call(1, '{"level": 5}')),
     "call-with-object": _calls(_begun(), delta({"tool_calls": [{"index": 0, "function": {"arguments": {"level": 4}}}]})),
     "calls-merged": _calls(_begun(), _call(0, '{"level": 4}'), _begun(0, identity="call_2"), _call(0, '{"level": 5}')),
     "role-again": _stream(ROLE, SAID[0], ROLE, *SAID[1:], STOP, DONE),
@@ -126,6 +142,7 @@ STREAM: Final[Mapping[str, Answer]] = {
     "reasoning-renamed": _stream(ROLE, delta({"reasoning": "First the level."}), *SAID, STOP, DONE),
     "reasoning-only": _stream(ROLE, thought("First the level."), STOP, DONE),
     "null-content": _stream(delta({"role": "assistant", "content": None}), *SAID, STOP, DONE),
+    "long-line": _stream(ROLE, text(NUMBERS), STOP, DONE),
     "event-too-large": _stream(ROLE, SAID[0], text("x" * 9_000)),
     "event-without-end": _stream(ROLE, SAID[0], *(b"data: " + b"x" * 3_000 for _ in range(4))),
     "malformed-event": _stream(ROLE, *SAID[:3], b'data: {"id": "up-1", "cho\n\n', *SAID[3:], STOP, DONE),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gate.errors import UpstreamFault
 from tests import responding as api
 from tests.doubles import COMMENT, Answer, Read, body, fails, says, stalls
-from tests.traces.faults import LATE, PACE, WORDS
+from tests.traces.faults import IN_TEXT, LATE, NUMBERS, PACE, WORDS
 
 PLACE: Final[Mapping[str, Any]] = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
 PART: Final[Mapping[str, Any]] = {"type": "output_text", "text": "", "annotations": []}
@@ -76,6 +76,24 @@ THOUGHT: Final = (
     api.done(api.thought("First the level.")),
 )  # fmt: skip
 
+
+def _two(first: Mapping[str, Any], second: Mapping[str, Any]) -> Answer:
+    """Two calls, one behind the other."""
+    pieces = [
+        piece
+        for place, whole in enumerate((first, second))
+        for piece in (api.added({**whole, "arguments": ""}, place), api.arguments(whole["arguments"], index=place, item=whole["id"]), api.done(whole, place))
+    ]  # fmt: skip
+    return _stream(api.created(), *pieces, api.completed(first, second))
+
+
+def _less_call(*members: str) -> Answer:
+    """A call whose item lacks these members, from its beginning to the end."""
+    whole = {name: item for name, item in api.call('{"level": 4}', name="gauge").items() if name not in members}  # fmt: skip
+    events = (api.added({**whole, "arguments": ""}), api.arguments('{"level": 4}'), api.done(whole))
+    return _stream(api.created(), *events, api.completed(whole))
+
+
 CALLED: Final = api.call('{"level": 4}', name="gauge")
 SPOKEN: Final = (
     api.added({**CALLED, "arguments": ""}, 1),
@@ -87,6 +105,7 @@ STREAM: Final[Mapping[str, Answer]] = {
     "healthy": spoken(*WORDS),
     "no-connection": fails(UpstreamFault.CONNECT, after=0.1),
     "reset-before-head": fails(UpstreamFault.RESET),
+    "no-http": fails(UpstreamFault.PROTOCOL),
     "no-head": Answer(head_after=LATE),
     "cut-before-content": _cut(0),
     "cut-early": _cut(2),
@@ -103,12 +122,15 @@ STREAM: Final[Mapping[str, Answer]] = {
     "unnumbered": _stream(_without(GOOD, "output_index", "content_index", "item_id")),
     "comments": _stream(COMMENT, *BEGUN, COMMENT, *SAID, COMMENT, *_ended(WHOLE_TEXT)),
     "comments-hide-a-stall": says(*BEGUN, *SAID[:2], *(COMMENT for _ in range(12)), every=0.4),
+    "ping-events": _stream(*BEGUN, b"event: ping\n\n\n\n", *SAID[:3], b"data:\n\n", b"event: ping\ndata:\n\n", *SAID[3:], *_ended(WHOLE_TEXT)),
+    "odd-line-ends-in-text": spoken("a\u2028b\u0085c\x0cd", *WORDS),
     "stall-before-content": stalls(*BEGUN),
     "stall": stalls(*BEGUN, *SAID[:3]),
-    "more-after-the-end": _stream(*BEGUN, *SAID, *_ended(WHOLE_TEXT), api.text("late")),
+    "more-after-the-end": _stream(*BEGUN, *SAID, b"".join((*_ended(WHOLE_TEXT), api.text("late"))), api.text("later")),
     "lingers-after-the-end": says(*BEGUN, *SAID, *_ended(WHOLE_TEXT), every=PACE, then=[Read(after=60.0)]),
     "error-first": _stream(api.event("error", code="server_error", message="secret detail")),
     "error-late": _stream(*BEGUN, *SAID[:4], api.event("error", code="server_error", message="secret detail")),
+    "error-as-data": _stream(*BEGUN, *SAID[:4], b'data: {"error":{"message":"secret detail","code":"server_error"}}\n\n'),
     "failed": _stream(*BEGUN, *SAID[:4], FAILED),
     "failed-named-completed": _stream(*BEGUN, *SAID[:4], FAILED.replace(b"response.failed", b"response.completed")),
     "incomplete": _stream(*BEGUN, *SAID[:4], *_ended("".join(WORDS[:4]), status="incomplete", incomplete_details={"reason": "max_output_tokens"})),
@@ -125,9 +147,23 @@ STREAM: Final[Mapping[str, Answer]] = {
     "call-off-schema": _calls('{"level": "high"}'),
     "call-beside-words": _stream(*BEGUN, api.text("Let me see."), api.done(api.message("Let me see.")), *SPOKEN, api.completed(api.message("Let me see."), CALLED)),
     "call-unknown": _calls("{}", name="sluice"),
+    "call-without-index": _stream(_without(b"".join((api.created(), api.added({**CALLED, "arguments": ""}), api.arguments('{"level": 4}'), api.done(CALLED))), "output_index"), api.completed(CALLED)),
+    "call-without-id": _less_call("call_id"),
+    "call-repeated": _calls('{"level": 4}', '{"level": 4}'),
+    "call-accumulated": _calls('{"level"', '{"level": 4}'),
+    "call-prefixed": _calls("{}", '{"level": 4}'),
+    "call-with-list": _calls("[4]"),
+    "call-nameless": _less_call("name"),
+    "call-not-asked": _calls('{"level": 4}'),
+    "call-missing": spoken(*WORDS),
+    "call-other": _calls("{}", name="valve"),
+    "call-in-text": spoken("\n", IN_TEXT),
+    "calls-parallel": _two(CALLED, api.call('{"level": 5}', name="gauge", call_id="call_2", item="fc_2")),
     "reasoning": _stream(api.created(), *THOUGHT, api.added(api.message(name="msg_2"), 1), api.text("The gate.", index=1, item="msg_2"), api.done(api.message("The gate.", name="msg_2"), 1), api.completed(api.thought("First the level."), api.message("The gate.", name="msg_2"))),
     "reasoning-only": _stream(api.created(), *THOUGHT, api.completed(api.thought("First the level."))),
+    "long-line": _stream(*BEGUN, api.text(NUMBERS), api.done(api.message(NUMBERS)), api.completed(api.message(NUMBERS))),
     "event-too-large": _stream(*BEGUN, SAID[0], api.text("x" * 9_000)),
+    "event-without-end": _stream(*BEGUN, SAID[0], *(b"data: " + b"x" * 3_000 for _ in range(4))),
     "malformed-event": _stream(*BEGUN, *SAID[:3], b'data: {"type": "resp\n\n', *SAID[3:], *_ended(WHOLE_TEXT)),
     "drip": says(*BEGUN, *SAID, *_ended(WHOLE_TEXT), every=0.9),
     "empty-answer": _stream(*BEGUN, *_ended("")),
@@ -171,7 +207,7 @@ WHOLE: Final[Mapping[str, Answer]] = {
 
 def second(fault: str, *, stream: bool) -> Answer:
     """What the other provider says: an answer that fits the request."""
-    if fault.startswith("call"):
+    if fault.startswith("call") and fault != "call-not-asked":
         call = body(json.dumps(api.response("completed", api.call('{"level": 4}', name="gauge"))).encode())  # fmt: skip
         return STREAM["call"] if stream else call
     words: Sequence[str] = ('{"level":', " 4}") if fault in {"not-json", "off-schema", "fenced"} else WORDS  # fmt: skip

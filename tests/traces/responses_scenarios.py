@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from actors.ports import AwaitingFilters
 from gate.ingress_responses import RESPONSES_PATH
-from tests.doubles import ALIAS, Answer, RecordingCaller, ScriptedProvider, SlowCaller
+from tests.doubles import ALIAS, Answer, RecordingCaller, ScriptedProvider
 from tests.traces.faults import STATUS, WORDS
 from tests.traces.responses_faults import STREAM, WHOLE, second, spoken
 from tests.traces.scenario import (
@@ -16,23 +16,26 @@ from tests.traces.scenario import (
     HOLDS,
     SCHEMA,
     STRUCTURED,
+    TOOL_RULES,
     LeavingCaller,
     Scenario,
     Service,
+    callers,
     configured,
 )
 from tests.tracing import Recording
 
 TOOLS: Final = [{"type": "function", "name": "gauge", "parameters": {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}}]  # fmt: skip
+VALVE: Final = {"type": "function", "name": "valve", "parameters": {"type": "object"}}
 FORMAT: Final = {"format": {"type": "json_schema", "name": "reading", "schema": SCHEMA}}
 
 
 def _asked(fault: str, *, stream: bool = True) -> bytes:
     members: dict[str, Any] = {}
     if fault.startswith("call"):
-        members["tools"] = TOOLS
-    if fault == "call-beside-words":
-        members["tool_choice"] = "required"
+        members |= {"tools": TOOLS, **TOOL_RULES.get(fault, {})}
+    if fault == "call-other":
+        members |= {"tools": [*TOOLS, VALVE], "tool_choice": {"type": "function", "name": "gauge"}}
     if fault in STRUCTURED:
         members["text"] = FORMAT
     return _request(stream=stream, **members)
@@ -66,6 +69,16 @@ def _faults() -> Iterator[Scenario]:
             yield _scenario(fault, hold, configured(hold), answer)
     for fault, answer in {**WHOLE, **STATUS}.items():
         yield _scenario(fault, "json", configured("live"), answer, stream=False)
+
+
+def _tunnelled() -> Iterator[Scenario]:
+    """The same where the provider's own events leave."""
+    path = {"path": "tunnel"}
+    for hold in HOLDS:
+        for fault, answer in {**STREAM, **STATUS}.items():
+            yield _scenario(fault, f"tunnel/{hold}", configured(hold, provider=path), answer)
+    for fault, answer in {**WHOLE, **STATUS}.items():
+        yield _scenario(fault, "tunnel/json", configured("live", provider=path), answer, stream=False)  # fmt: skip
 
 
 def _continued() -> Iterator[Scenario]:
@@ -111,11 +124,16 @@ def _others() -> Iterator[Scenario]:
     for name, caller in (
         ("leaves-early", LeavingCaller(1, asked)),
         ("leaves-late", LeavingCaller(5, asked)),
-        ("slow", SlowCaller(asked, seconds=0.4)),
         ("background", RecordingCaller(_request(background=True))),
         ("no-input", RecordingCaller(_request(input=None))),
     ):
         yield _scenario(f"caller-{name}", "live", configured("live"), STREAM["healthy"], caller=caller)  # fmt: skip
+    quick = {"server": {"caller_write_seconds": 2.0}}
+    for path, infix in (("normalized", ""), ("tunnel", "tunnel/")):
+        for held in HOLDS:
+            for name, caller in callers(asked).items():
+                raw = configured(held, provider={"path": path}, **quick)
+                yield _scenario(f"caller-{name}", f"{infix}{held}", raw, STREAM["healthy"], caller=caller)  # fmt: skip
     hold = {"mode": "buffered", "ping_seconds": 0.3, "pings_commit": True}
     yield _scenario("drip", "pings", configured("buffered", route={"hold": hold}), STREAM["drip"])
 
@@ -123,6 +141,7 @@ def _others() -> Iterator[Scenario]:
 def responses_scenarios() -> Iterator[Scenario]:
     """All of them."""
     yield from _faults()
+    yield from _tunnelled()
     yield from _continued()
     yield from _denied()
     yield from _others()

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import trio
 
-from actors.ports import AwaitingFilter
+from actors.ports import AwaitingFilter, BodyPart, Disconnected
 from gate.errors import FilterUnavailable
 from gate.failure import Failure, FailureKind
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict, Violated
 from gate.trace import Trace
-from tests.doubles import RecordingCaller
+from tests.doubles import RecordingCaller, SlowCaller
 from tests.tracing import Recording, tables
 
 CLOCKS: Final = {
@@ -30,6 +30,12 @@ HOLDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "live": {"mode": "live"},
     "window": {"mode": "window", "tail_chars": 24, "opening_chars": 8},
     "buffered": {"mode": "buffered"},
+}
+TOOL_RULES: Final[Mapping[str, Mapping[str, Any]]] = {  # of a request, beside its tools
+    "call-beside-words": {"tool_choice": "required"},
+    "call-missing": {"tool_choice": "required"},
+    "call-not-asked": {"tool_choice": "none"},
+    "calls-parallel": {"parallel_tool_calls": False},
 }
 LIMITS: Final = {"event_bytes_max": 8_192}
 SCHEMA: Final = {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}  # fmt: skip
@@ -73,6 +79,50 @@ class Service:
             failure = Failure(FailureKind.DENIED_NEXT, verdict="denied_by_service")
             return Violated(question.start, "denied_by_service", failure)
         return Passed(question.end)
+
+
+class WaitingCaller(RecordingCaller):
+    """Leaves after so many seconds, whatever it has got; or reads nothing any more from there, which nobody can tell from leaving."""
+
+    def __init__(self, seconds: float, *parts: bytes) -> None:
+        super().__init__(*parts)
+        self._seconds = seconds
+
+    async def receive(self) -> BodyPart | Disconnected:
+        if self.unsent:
+            return await super().receive()
+        with trio.move_on_after(self._seconds):
+            return await super().receive()
+        self.leave()
+        return await super().receive()
+
+
+class DeadCaller(RecordingCaller):
+    """Takes nothing, until the server cuts its connection: a write can't be cancelled before."""
+
+    async def write(self, data: bytes) -> None:
+        await self._stuck(data)
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._stuck(data)
+        if not self._left.is_set():
+            await super().end()
+
+    async def _stuck(self, data: bytes) -> None:
+        await super().write(data)
+        # Bounded by: the server's own write limit, which this stands for.
+        with trio.CancelScope(shield=True):
+            await trio.sleep(2.5)
+        self.leave()
+
+
+def callers(asked: bytes) -> Mapping[str, RecordingCaller]:
+    """Those that misbehave under any hold; `asked`: what they ask for."""
+    return {
+        "leaves-waiting": WaitingCaller(0.2, asked),
+        "slow": SlowCaller(asked, seconds=0.4),
+        "takes-nothing": DeadCaller(asked),
+    }
 
 
 class LeavingCaller(RecordingCaller):

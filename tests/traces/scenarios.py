@@ -22,15 +22,19 @@ from gate.trace_codec import sealed, traces
 from ops.replay import differences, replay
 from ops.trace import read_traces, write_traces
 from tests.doubles import (
+    DONE,
     FOREVER,
+    ROLE,
+    STOP,
     Answer,
     Read,
     RecordingCaller,
     ScriptedProvider,
-    SlowCaller,
     body,
     healthy,
     request,
+    says,
+    text,
     whole,
 )
 from tests.traces.faults import PACE, STATUS, STREAM, WHOLE, WORDS
@@ -41,9 +45,11 @@ from tests.traces.scenario import (
     LIMITS,
     SCHEMA,
     STRUCTURED,
+    TOOL_RULES,
     LeavingCaller,
     Scenario,
     Service,
+    callers,
     configured,
 )
 from tests.tracing import Recording
@@ -52,6 +58,7 @@ CAPTURED: Final = Path(__file__).with_name("captured.trace.gz")
 MODEL_SERVER: Final = Path(__file__).with_name("llamacpp.trace.gz")  # by ops/e2e/traces.sh
 
 TOOLS: Final = [{"type": "function", "function": {"name": "gauge", "parameters": {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}}}]  # fmt: skip
+VALVE: Final = {"type": "function", "function": {"name": "valve", "parameters": {"type": "object"}}}
 FORMAT: Final = {"type": "json_schema", "json_schema": {"name": "reading", "schema": SCHEMA}}
 HEALTHY_CALL: Final = STREAM["call"]
 
@@ -59,9 +66,9 @@ HEALTHY_CALL: Final = STREAM["call"]
 def _asked(fault: str, *, stream: bool) -> bytes:
     members: dict[str, Any] = {}
     if fault.startswith("call"):
-        members["tools"] = TOOLS
-    if fault == "call-beside-words":
-        members["tool_choice"] = "required"
+        members |= {"tools": TOOLS, **TOOL_RULES.get(fault, {})}
+    if fault == "call-other":
+        members |= {"tools": [*TOOLS, VALVE], "tool_choice": {"type": "function", "function": {"name": "gauge"}}}  # fmt: skip
     if fault in STRUCTURED:
         members["response_format"] = FORMAT
     if fault == "usage-alone":
@@ -71,7 +78,7 @@ def _asked(fault: str, *, stream: bool) -> bytes:
 
 def _second(fault: str, *, stream: bool) -> Answer:
     """What the other provider says: an answer that fits the request."""
-    if fault.startswith("call") and stream:
+    if fault.startswith("call") and fault != "call-not-asked" and stream:
         return HEALTHY_CALL
     if fault in STRUCTURED:
         return healthy('{"level":', " 4}", every=PACE) if stream else body(whole('{"level": 4}'))
@@ -216,35 +223,32 @@ def _awaiting() -> Iterator[Scenario]:
                 yield Scenario(name, Recording(raw, pair, awaiting=awaiting))
 
 
-class DeadCaller(RecordingCaller):
-    """Takes nothing, until the server cuts its connection: a write can't be cancelled before."""
-
-    async def write(self, data: bytes) -> None:
-        await super().write(data)
-        # Bounded by: the server's own write limit, which this stands for.
-        with trio.CancelScope(shield=True):
-            await trio.sleep(2.5)
-        self.leave()
-
-
 def _callers() -> Iterator[Scenario]:
     """Callers that leave, are slow, take nothing, or send what can't be served."""
     quick = {"server": {"caller_write_seconds": 2.0}}
-    callers: Mapping[str, Callable[[], Caller]] = {
+    alone: Mapping[str, Callable[[], Caller]] = {
         "leaves-early": lambda: LeavingCaller(1),
         "leaves-late": lambda: LeavingCaller(5),
-        "slow": lambda: SlowCaller(request(), seconds=0.4),
-        "takes-nothing": DeadCaller,
         "parts": lambda: RecordingCaller(*_cut_up(request()), gap=0.05),
         "no-json": lambda: RecordingCaller(b"{"),
         "no-model": lambda: RecordingCaller(b'{"messages":[]}'),
         "other-model": lambda: RecordingCaller(request(model="large")),
         "never-whole": lambda: RecordingCaller(b'{"model"', endless=True),
     }
-    for form, caller in callers.items():
+    for form, caller in alone.items():
         raw = {**configured("live"), **quick, "limits": {**LIMITS, "body_seconds_max": 2.0}}
         pair = _pair("", STREAM["healthy"], stream=True)
         yield Scenario(f"caller-{form}/live", Recording(raw, pair, caller()))
+    for path, infix in (("normalized", ""), ("tunnel", "tunnel/")):
+        for hold in HOLDS:
+            for form, each in callers(request()).items():
+                raw = configured(hold, provider={"path": path}, **quick)
+                pair = _pair("", STREAM["healthy"], stream=True)
+                yield Scenario(f"caller-{form}/{infix}{hold}", Recording(raw, pair, each))
+    long = {**configured("live", route={"filters": ["empty"]}), "limits": {}}
+    answer = says(ROLE, text("x" * 200_000), STOP, DONE)
+    pair = _pair("", answer, stream=True)
+    yield Scenario("long-line/live/200-kb", Recording(long, pair))
     pinged = configured(
         "buffered", route={"hold": {"mode": "buffered", "ping_seconds": 0.3, "pings_commit": True}}
     )
