@@ -40,6 +40,7 @@ _FAULTS: Final = {
     UpstreamFault.CONNECT: FailureKind.CONNECT,
     UpstreamFault.RESET: FailureKind.RESET,
     UpstreamFault.CUT: FailureKind.CUT,
+    UpstreamFault.CLOSED: FailureKind.CUT,
     UpstreamFault.PROTOCOL: FailureKind.MALFORMED,
     UpstreamFault.ENCODING: FailureKind.UNUSABLE,
 }
@@ -234,7 +235,25 @@ class _Runner:
         exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
         tunnel, over_chat = tunnel_of(exchange, response), exchange.over_chat(target)
         await self._send(Head(n, self.target, response.status, continues, tunnel, over_chat))
-        return await self._read(response, reader, held)
+        try:
+            return await self._read(response, reader, held)
+        except UpstreamFailed as error:
+            if error.fault is not UpstreamFault.CLOSED:
+                raise
+            return await self._closed(reader, error)
+
+    async def _closed(self, reader: AnswerReader, closed: UpstreamFailed) -> HowEnded:
+        """The connection's close is all that ended the body: it is whole where it says so itself. Raises `closed` where it does not."""
+        now = self._exchange.world.came()
+        if now >= self._scope.deadline:
+            return self._ran_out()
+        step = reader.eof()
+        if isinstance(step.end, Complete) and not reader.ends_itself:
+            raise closed
+        if step.frames:
+            await self._send(Batch(self._order.n, step.frames, now))
+        assert step.end is not None, "the end of the body is one"
+        return step.end
 
     async def _read(
         self, response: UpstreamResponse, reader: AnswerReader, held: Reservation

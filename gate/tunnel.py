@@ -54,6 +54,10 @@ class StreamWatch(Protocol):
     def complete(self) -> bool: ...
 
     @property
+    def ends_itself(self) -> bool:
+        """As `gate.reader.AnswerReader.ends_itself`."""
+
+    @property
     def ignored(self) -> int:
         """How many events came behind completeness that are no part of the answer: they would have been a failure before it, or none may come there."""
 
@@ -169,6 +173,10 @@ class TunnelStreamReader:
         return self._watch.complete or self._done is not None
 
     @property
+    def ends_itself(self) -> bool:
+        return self._watch.ends_itself
+
+    @property
     def pending(self) -> int:
         return self._sse.pending + self._between_bytes
 
@@ -270,6 +278,10 @@ class TunnelBodyReader(WholeBody):
         super().__init__(body_bytes_max=body_bytes_max)
         self._watch = watch
         self._echo = echo
+
+    @property
+    def ends_itself(self) -> bool:
+        return self._watch.ends_itself
 
     def _read(self, body: bytes) -> Step:
         self._watch.feed(body)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 
 from actors.context import Gateway, Pool
 from gate.config import FilterConfig, LimitsConfig, RecoveryConfig
@@ -246,6 +247,59 @@ async def test_an_error_among_events_is_one(autojump_clock: trio.abc.Clock) -> N
     gate = gateway(ScriptedProvider(says(event(stored))))
     assert (await supervise(gate, caller, **SPEECH)).kind is OutcomeKind.SUCCESS
     assert caller.received == event(stored)
+
+
+# --- ends that only the connection's close tells -------------------------------------------------------
+
+
+CLOSED: Final = Read(fault=UpstreamFault.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("broken", "good", "endpoint"),
+    [
+        (Answer([Read(b'{"object":"list","mod'), CLOSED], headers=JSON), Answer([Read(VECTORS), CLOSED], headers=JSON), EMBEDDINGS),
+        (Answer([Read(b"\xff\xfb"), CLOSED], headers=MP3), Answer([Read(b"\xff\xfb\xfc")], headers=MP3), SPEECH),
+        (Answer([CLOSED], headers=JSON), body(VECTORS), EMBEDDINGS),
+        (says(event({"type": "a"}), then=[CLOSED]), says(event({"type": "b"}), DONE, then=[CLOSED]), SPEECH),
+    ],
+    ids=["json", "bytes", "nothing", "events"],
+)  # fmt: skip
+async def test_a_close_alone_is_no_end(
+    autojump_clock: trio.abc.Clock, broken: Answer, good: Answer, endpoint: dict[str, Any]
+) -> None:
+    """What does not show its own end is asked for again; what does is fine, closed or not."""
+    gate = gateway(ScriptedProvider(broken), ScriptedProvider(good), recovery=NEXT)
+    caller = asking(input="a")
+    outcome = await supervise(gate, caller, **endpoint)
+    assert (outcome.kind, outcome.attempts) == (OutcomeKind.SUCCESS, 2)
+    sent = b"".join(each.data for each in good.reads)
+    assert caller.received == sent.replace(b'"m"', b'"small"')
+    assert left_behind(gate) == []
+
+
+async def test_a_close_alone_breaks_off_what_has_begun(autojump_clock: trio.abc.Clock) -> None:
+    """Events by one more, that says so; bytes by no proper end."""
+    sound = event({"type": "speech.audio.delta", "audio": "AAAA"})
+    caller = asking(input="Hi", stream_format="sse")
+    gate = gateway(ScriptedProvider(says(sound, then=[CLOSED])), recovery=ONCE)
+    assert (await supervise(gate, caller, **SPEECH)).code == "stream_cut"
+    assert caller.received.startswith(sound + b'data: {"error"')
+    caller = asking(input="Hi", stream=True)
+    gate = gateway(ScriptedProvider(Answer([Read(b"\xff"), CLOSED], headers=MP3)), recovery=ONCE)
+    assert (await supervise(gate, caller, **SPEECH)).code == "stream_cut"
+    assert (caller.received, caller.aborted, caller.ended) == (b"\xff", True, False)
+
+
+async def test_a_close_that_comes_too_late_is_a_silence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The loop was busy elsewhere when the clock ran out."""
+    sound = event({"type": "speech.audio.delta", "audio": "AAAA"})
+    late = Read(fault=UpstreamFault.CLOSED, meanwhile=lambda: autojump_clock.jump(90.0))
+    gate = gateway(ScriptedProvider(says(sound, DONE, then=[late])), recovery=ONCE)
+    caller = asking(input="Hi", stream_format="sse")
+    assert (await supervise(gate, caller, **SPEECH)).code == "gap_timeout"
 
 
 # --- which alias ---------------------------------------------------------------------------------------

@@ -63,6 +63,25 @@ def test_a_body_may_be_an_error_or_nothing() -> None:
     assert OpaqueBody(may_be_empty=True).eof() == ([], False, Complete())
 
 
+def test_json_shows_its_own_end() -> None:
+    """A close may have cut anything else; only what parses to its end has one."""
+    for data, whole in ((b'\xef\xbb\xbf{"data":[1]}', True), (b'{"object":"list","mod', False), (b"12", False)):  # fmt: skip
+        body = OpaqueBody()
+        body.feed(data)
+        assert (body.eof().end, body.ends_itself) == (Complete(), whole)
+    assert not OpaqueBytes().ends_itself
+
+
+def test_events_show_their_own_end_by_done() -> None:
+    """As the last of them."""
+    stream = OpaqueStream()
+    seen = []
+    for raw in (b"data: x\n\n", b"data: [DONE] \n\n", b": c\n\n", b"data: y\n\n"):
+        stream.take(SseDecoder(event_bytes_max=99).feed(raw))
+        seen.append(stream.ends_itself)
+    assert seen == [False, True, True, False]
+
+
 def test_bytes_pass_as_they_come() -> None:
     """None at all are an answer only where one may be empty."""
     body = OpaqueBytes()
