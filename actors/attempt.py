@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from actors.context import Exchange, Target
-from actors.endpoint import header_of, path_of, reader_of, tunnel_of
+from actors.endpoint import header_of, path_of, path_taken, reader_of, tunnel_of
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
 from actors.world import Moment
@@ -229,6 +229,7 @@ class _Runner:
         self, target: Target, response: UpstreamResponse, held: Reservation
     ) -> HowEnded:
         exchange, n, continues = self._exchange, self._order.n, self._order.continues
+        exchange.path = path_taken(exchange, response)
         reader = self._reader = reader_of(exchange, target, response, continues=continues)
         if reader is None:
             return Failure(FailureKind.UNUSABLE, response.status)

@@ -31,7 +31,7 @@ from gate.model_echo import ModelEcho, echo_for
 from gate.observe import Told
 from gate.reader import AnswerReader
 from gate.schema_cache import SchemaCache
-from gate.tunnel import is_watched, tunnel_reader
+from gate.tunnel import fits, is_watched, tunnel_reader
 
 __all__ = [
     "bare_start",
@@ -43,6 +43,7 @@ __all__ = [
     "judge_of",
     "mode_of",
     "path_of",
+    "path_taken",
     "pings_commit",
     "reader_of",
     "start_of",
@@ -58,6 +59,13 @@ def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
     if exchange.door.relayed:
         return "tunnel"
     return "normalized" if continues or exchange.over_chat(target) else target.path
+
+
+def path_taken(exchange: Exchange, response: UpstreamResponse) -> PathKind:
+    """The same, now that a 2xx answer has come: one in the form that was not asked for (JSON for a stream, a stream for JSON) can't be relayed, and is framed by us."""
+    kind = header_of(response, b"content-type") or b""
+    framed = not exchange.door.relayed and not fits(kind, stream=exchange.snapshot.request.stream)
+    return "normalized" if framed else exchange.path
 
 
 def reader_of(

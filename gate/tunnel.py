@@ -36,7 +36,7 @@ from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.sse import EventTooLarge, SseDecoder, SseEvent, before_fields
 
-__all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "is_watched", "tunnel_reader"]
+__all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "fits", "is_watched", "tunnel_reader"]
 
 CHAT: Final = "/v1/chat/completions"
 NOTHING: Final = b"{}"  # the payload of a frame that says nothing
@@ -45,6 +45,12 @@ NOTHING: Final = b"{}"  # the payload of a frame that says nothing
 def is_watched(endpoint: str) -> bool:
     """Whether the answers of this endpoint are understood."""
     return endpoint in (CHAT, COMPLETIONS, RESPONSES_PATH)
+
+
+def fits(content_type: bytes, *, stream: bool) -> bool:
+    """Whether a body of that type is in the form that was asked for: clients see nothing in a JSON body that comes for a stream, and can't parse a stream that comes for one."""
+    media = media_type(content_type)
+    return media == SSE if stream else media == JSON
 
 
 class StreamWatch(Protocol):
@@ -85,9 +91,10 @@ def tunnel_reader(
     """
     media = media_type(content_type)
     if is_watched(endpoint):
+        if not fits(content_type, stream=stream):
+            return None
         return _watched(
             endpoint,
-            media,
             echo=echo,
             choices=choices,
             event_bytes_max=event_bytes_max,
@@ -105,7 +112,6 @@ def tunnel_reader(
 
 def _watched(
     endpoint: str,
-    media: bytes,
     *,
     echo: ModelEcho | None,
     choices: int,
@@ -113,24 +119,21 @@ def _watched(
     body_bytes_max: int,
     stream: bool,
     hides_usage: bool,
-) -> AnswerReader | None:
+) -> AnswerReader:
     """The reader of an answer that is understood."""
-    if media == SSE:
+    if stream:
         watch = _watch(endpoint, choices=choices, event_bytes_max=event_bytes_max)
         return TunnelStreamReader(
             watch, echo=echo, event_bytes_max=event_bytes_max, hides_usage=hides_usage
         )
-    if media != JSON:
-        return None
     if endpoint == RESPONSES_PATH:
         answer: AnswerReader = ResponsesBodyReader(body_bytes_max=body_bytes_max)
     else:
         legacy = endpoint == COMPLETIONS
-        # As a chunk: a body that was asked for as a stream is judged as one.
         answer = ChatBodyReader(
             choices=choices,
             body_bytes_max=body_bytes_max,
-            stream=stream or legacy,
+            stream=legacy,
             as_chunk=as_chunk if legacy else None,
         )
     return TunnelBodyReader(answer, echo=echo, body_bytes_max=body_bytes_max)

@@ -144,6 +144,21 @@ async def test_completions_are_judged(autojump_clock: trio.abc.Clock) -> None:
         assert b"sk-" not in caller.received
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_completion_in_the_other_form_is_none(
+    autojump_clock: trio.abc.Clock, *, stream: bool
+) -> None:
+    """Nothing here could write it in the one that was asked for."""
+    whole = body(b'{"choices":[{"text":"Hello","finish_reason":"stop"}],"model":"m"}')
+    events = says(piece("Hello", finish="stop"), DONE)
+    first, second = (whole, events) if stream else (events, whole)
+    gate = gateway(ScriptedProvider(first), ScriptedProvider(second), recovery=NEXT)
+    caller = asking(prompt="Hi", stream=stream)
+    outcome = await supervise(gate, caller, **COMPLETIONS)
+    assert (outcome.kind, outcome.attempts) == (OutcomeKind.SUCCESS, 2)
+    assert caller.received.startswith(b"data:") is stream
+
+
 async def test_an_empty_completion_is_none(autojump_clock: trio.abc.Clock) -> None:
     """As in chat."""
     empty = {"choices": [{"text": "", "finish_reason": "stop"}], "model": "m"}
