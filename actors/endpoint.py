@@ -51,6 +51,7 @@ __all__ = [
     "tunnel_of",
 ]
 
+_CONTENT: Final = "/content"  # of a file, a picture or a sound that is stored
 _NESTED: Final = "/v1/responses"  # where an event names the model inside of its response, too
 
 
@@ -81,7 +82,7 @@ def reader_of(
         return tunnel_reader(
             door.endpoint,
             kind,
-            echo=_echo(door, request, target),
+            echo=_echo(exchange, target),
             choices=request.choices,
             event_bytes_max=limits.event_bytes_max,
             body_bytes_max=limits.held_bytes_max,
@@ -100,11 +101,12 @@ def reader_of(
     return endpoint.reader(kind, expected)
 
 
-def _echo(door: Door, request: CallerRequest, target: Target) -> ModelEcho | None:
-    """Where the caller named no model, a name in the answer is its own affair."""
-    if request.model_at is None:
+def _echo(exchange: Exchange, target: Target) -> ModelEcho | None:
+    """By whichever way the alias is known. What is in a file is its owner's affair, whatever it looks like."""
+    endpoint = exchange.door.endpoint
+    if endpoint.endswith(_CONTENT):
         return None
-    return echo_for(request.model, target.model, nested=door.endpoint.startswith(_NESTED))
+    return echo_for(exchange.pool.alias, target.model, nested=endpoint.startswith(_NESTED))
 
 
 def tunnel_of(exchange: Exchange, response: UpstreamResponse) -> Tunnel | None:

@@ -10,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
 from gate.events import Complete, Frame, HowEnded, RawDelta
 from gate.failure import Failure, FailureKind, classify_error
+from gate.ingress_responses import RESPONSES_PATH
 from gate.loose_json import is_whole, tolerant_object
 from gate.model_echo import BYTE_ORDER_MARK
 from gate.openai import error_in
 from gate.reader import Step
+from gate.responses import TERMINAL
 from gate.sse import SseEvent
 
-__all__ = ["OpaqueBody", "OpaqueBytes", "OpaqueStream", "is_resource"]
+__all__ = [
+    "STORED_RESPONSES",
+    "OpaqueBody",
+    "OpaqueBytes",
+    "OpaqueStream",
+    "StoredStream",
+    "is_resource",
+]
 
+STORED_RESPONSES: Final = RESPONSES_PATH + "/"  # and the name of one
 ERROR_BYTES_MAX: Final = 65_536  # a larger body is no error envelope, and is not parsed
 # What OpenAI's API and the servers that speak it have behind `/v1/`.
 _RESOURCES: Final = frozenset(
@@ -89,6 +101,28 @@ class OpaqueStream:
         return Step([], False, Complete())
 
 
+class StoredStream(OpaqueStream):
+    """SSE of a stored response: whatever became of it is a good answer, and has to be told to its end."""
+
+    def take(self, events: list[SseEvent]) -> Step:
+        frames: list[Frame] = []
+        for event in events:
+            step = super().take([event])
+            if step.end is not None:
+                if not self.complete:
+                    return Step(frames, bool(frames), step.end)
+                self.ignored += 1
+                continue
+            self.complete = self.complete or _is_terminal(event)
+            frames += [structs.replace(frame, closing=self.complete) for frame in step.frames]
+        return Step(frames, bool(frames), None)
+
+    def eof(self) -> Step:
+        self.ends_itself = self.complete
+        ended = Complete() if self.complete else Failure(FailureKind.MISSING_TERMINAL)
+        return Step([], False, ended)
+
+
 class OpaqueBody:
     """A JSON body of an endpoint that nothing here reads."""
 
@@ -142,6 +176,14 @@ class OpaqueBytes:
 
 def _empty(*, may_be: bool) -> HowEnded:
     return Complete() if may_be else Failure(FailureKind.EMPTY)
+
+
+def _is_terminal(event: SseEvent) -> bool:
+    """Whether an event is the last of a response: its name says so, or the status of its response does."""
+    value = (tolerant_object(event.data) if event.data else None) or {}
+    response = value.get("response")
+    status = response.get("status") if isinstance(response, dict) else None
+    return value.get("type") in TERMINAL or status in TERMINAL.values()
 
 
 def _error_event(event: SseEvent) -> Failure | None:

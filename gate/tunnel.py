@@ -32,7 +32,7 @@ from gate.reader import (
     WholeBody,
     media_type,
 )
-from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
+from gate.relay import STORED_RESPONSES, OpaqueBody, OpaqueBytes, OpaqueStream, StoredStream
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.sse import EventTooLarge, SseDecoder, SseEvent, before_fields
 
@@ -103,7 +103,8 @@ def tunnel_reader(
             hides_usage=hides_usage,
         )
     if media == SSE:
-        return TunnelStreamReader(OpaqueStream(), echo=echo, event_bytes_max=event_bytes_max)
+        opaque = StoredStream() if endpoint.startswith(STORED_RESPONSES) else OpaqueStream()
+        return TunnelStreamReader(opaque, echo=echo, event_bytes_max=event_bytes_max)
     if media == JSON:
         body = OpaqueBody(may_be_empty=may_be_empty)
         return TunnelBodyReader(body, echo=echo, body_bytes_max=body_bytes_max)

@@ -334,7 +334,7 @@ def with_two(gate: Gateway) -> Gateway:
 async def test_a_request_that_names_no_model_is_for_the_only_alias(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    """Nothing is rewritten then, in either direction."""
+    """Nothing is rewritten in a request that names none, nor in a file."""
     stored = b'{"object":"file","model":"m"}'
     provider = ScriptedProvider(body(stored))
     caller = RecordingCaller(b"")
@@ -343,6 +343,42 @@ async def test_a_request_that_names_no_model_is_for_the_only_alias(
     assert (asked.method, asked.path, asked.body) == ("GET", "/files/file-1/content?a=b&c=%20", b"")
     assert b"content-type" not in asked.headers
     assert caller.received == stored
+
+
+STORED: Final[dict[str, Any]] = {"endpoint": "/v1/responses/resp_1", "method": "GET"}
+
+
+@pytest.mark.parametrize("changes", [{"model": "other"}, {"models": frozenset({"other"})}])
+@pytest.mark.parametrize(
+    "asked", [STORED, {"endpoint": "/v1/responses/resp_1/cancel"}, {"endpoint": "/v1/chat/completions/c", "method": "GET"}]
+)  # fmt: skip
+async def test_an_answer_has_the_alias_however_it_is_known(
+    autojump_clock: trio.abc.Clock, asked: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """From a header, or from a key with one model."""
+    gate = with_two(gateway(ScriptedProvider(body(b'{"id":"r","model":"m"}'))))
+    caller = RecordingCaller(b"")
+    await supervise(gate, caller, **asked, **changes)
+    assert caller.received == b'{"id":"r","model":"other"}'
+
+
+async def test_the_events_of_a_stored_response_are_a_stream(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """Asked for by the query; they come as they come, and to their end or to an error."""
+    begun = event({"type": "response.created", "response": {"id": "r", "model": "m"}})
+    ended = event({"type": "response.failed", "response": {"id": "r", "model": "m", "error": {}}})
+    door = {**STORED, "query": "stream=true&starting_after=1"}
+    caller = RecordingCaller(b"")
+    gate = gateway(ScriptedProvider(says(begun, ended, every=1.0)))
+    outcome = await supervise(gate, caller, **door)
+    assert caller.received == (begun + ended).replace(b'"m"', b'"small"')
+    assert caller.writes[0] == (1.0, begun.replace(b'"m"', b'"small"'))
+    assert (outcome.kind, outcome.framing) == (OutcomeKind.SUCCESS, "tunnel_sse")
+    caller = RecordingCaller(b"")
+    gate = gateway(ScriptedProvider(says(begun)), recovery=ONCE)
+    assert (await supervise(gate, caller, **door)).code == "missing_terminal"
+    assert b'data: {"error"' in caller.received
 
 
 async def test_where_there_are_several_a_header_says_which(autojump_clock: trio.abc.Clock) -> None:

@@ -264,6 +264,8 @@ def test_which_reader_an_answer_gets() -> None:
     assert isinstance(reader("/v1/files", b"application/problem+json"), TunnelBodyReader)
     assert isinstance(reader("/v1/files", b""), OpaqueBytes)
     assert isinstance(reader("/v1/files"), TunnelStreamReader)
+    assert read([DONE], reader("/v1/files"))[1] == Complete()
+    assert read([DONE], reader("/v1/responses/r"))[1] == Failure(FailureKind.MISSING_TERMINAL)
     for kind in (b"", b"application/json"):
         assert read([], reader("/v1/files", kind, may_be_empty=True))[1] == Complete()
         assert read([], reader("/v1/files", kind))[1] == Failure(FailureKind.EMPTY)
