@@ -36,6 +36,7 @@ __all__ = ["AttemptOrder", "run"]
 
 ERROR_BODY_BYTES_MAX: Final = 65_536  # of an error answer; more is not read
 ERROR_BODY_SECONDS: Final = 2.0  # for all of it
+OPTIONS: Final = "stream_options"  # the member that has what is asked for behind the caller's back
 AGAIN: Final = ".1"  # behind the key of a plan whose request is sent once more in another form
 _FAULTS: Final = {
     UpstreamFault.CONNECT: FailureKind.CONNECT,
@@ -150,7 +151,7 @@ class _Runner:
         """The answer to the request. What may have been refused for what we put into it is asked for once more without that, in the same attempt: the caller's budget pays for no fault of ours."""
         asking = self._asking(target, lease)
         how = await self._ask(target, lease, held, asking)
-        if not asking or not _may_blame(how, "stream_options"):
+        if not asking or not _may_blame(how, OPTIONS):
             return how
         if self._reader is None:
             self._key += AGAIN
@@ -182,7 +183,8 @@ class _Runner:
         """What a provider blames in a body that we made, in the caller's terms."""
         if not isinstance(how, Failure) or how.provider_param is None:
             return how
-        return msgspec.structs.replace(how, provider_param=callers_param(how.provider_param))
+        param = None if _may_blame(how, OPTIONS) else callers_param(how.provider_param)
+        return msgspec.structs.replace(how, provider_param=param)
 
     def _request(self, target: Target, lease: Lease, asking: Sequence[Edit]) -> UpstreamRequest:
         request, door = self._exchange.sent_to(target), self._exchange.door
