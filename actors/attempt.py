@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 import trio
 
 from actors.context import Exchange, Target
-from actors.endpoint import header_of, path_of, reader_of, tunnel_of
+from actors.endpoint import header_of, path_of, path_taken, reader_of, tunnel_of
 from actors.ports import UpstreamRequest, UpstreamResponse
 from actors.probe import acting
 from actors.world import Moment
@@ -36,10 +36,13 @@ __all__ = ["AttemptOrder", "run"]
 
 ERROR_BODY_BYTES_MAX: Final = 65_536  # of an error answer; more is not read
 ERROR_BODY_SECONDS: Final = 2.0  # for all of it
+OPTIONS: Final = "stream_options"  # the member that has what is asked for behind the caller's back
+AGAIN: Final = ".1"  # behind the key of a plan whose request is sent once more in another form
 _FAULTS: Final = {
     UpstreamFault.CONNECT: FailureKind.CONNECT,
     UpstreamFault.RESET: FailureKind.RESET,
     UpstreamFault.CUT: FailureKind.CUT,
+    UpstreamFault.CLOSED: FailureKind.CUT,
     UpstreamFault.PROTOCOL: FailureKind.MALFORMED,
     UpstreamFault.ENCODING: FailureKind.UNUSABLE,
 }
@@ -89,6 +92,7 @@ class _Runner:
     ) -> None:
         self.target = -1
         self._order = order
+        self._key = order.key
         self._evidence = evidence
         self._exchange = exchange
         self._scope = trio.CancelScope()
@@ -144,13 +148,28 @@ class _Runner:
         return how
 
     async def _open(self, target: Target, lease: Lease, held: Reservation) -> HowEnded:
+        """The answer to the request. What may have been refused for what we put into it is asked for once more without that, in the same attempt: the caller's budget pays for no fault of ours."""
+        asking = self._asking(target, lease)
+        how = await self._ask(target, lease, held, asking)
+        if not asking or not _may_blame(how, OPTIONS):
+            return how
+        if self._reader is None:
+            self._key += AGAIN
+            return await self._ask(target, lease, held, ())
+        return msgspec.structs.replace(how, provider_param=None)
+
+    async def _ask(
+        self, target: Target, lease: Lease, held: Reservation, asking: Sequence[Edit]
+    ) -> HowEnded:
         try:
             async with target.provider.attempt(
-                self._request(target, lease), on_connected=self._connected
+                self._request(target, lease, asking), on_connected=self._connected
             ) as response:
-                lease.release()  # it was written, and what follows is read
+                answered = 200 <= response.status < 300
+                if answered or not asking:
+                    lease.release()  # it was written, and what follows is read
                 self._arm(self._clocks.head(self._exchange.world.came()))
-                if 200 <= response.status < 300:
+                if answered:
                     how = await self._answer(target, response, held)
                 else:
                     how = await self._refused(response)
@@ -164,12 +183,13 @@ class _Runner:
         """What a provider blames in a body that we made, in the caller's terms."""
         if not isinstance(how, Failure) or how.provider_param is None:
             return how
-        return msgspec.structs.replace(how, provider_param=callers_param(how.provider_param))
+        param = None if _may_blame(how, OPTIONS) else callers_param(how.provider_param)
+        return msgspec.structs.replace(how, provider_param=param)
 
-    def _request(self, target: Target, lease: Lease) -> UpstreamRequest:
+    def _request(self, target: Target, lease: Lease, asking: Sequence[Edit]) -> UpstreamRequest:
         request, door = self._exchange.sent_to(target), self._exchange.door
         endpoint = self._exchange.asked_at(target)
-        body, size = bind_segments(lease.segments, self._edits(target, lease))
+        body, size = bind_segments(lease.segments, [*self._naming(target, lease), *asking])
         accept = b"text/event-stream" if request.stream else b"application/json"
         headers = [
             (b"accept", accept if is_watched(endpoint) else b"*/*"),
@@ -177,25 +197,28 @@ class _Runner:
             *door.forwarded,
         ]
         if target.idempotency_header and door.method == "POST":
-            headers.append((b"idempotency-key", self._order.key.encode()))
+            headers.append((b"idempotency-key", self._key.encode()))
         if size:
             headers.insert(0, (b"content-type", door.content_type))
         path = endpoint.removeprefix("/v1")
         path = f"{path}?{door.query}" if door.query else path
         return UpstreamRequest(path, headers, body, size, door.method)
 
-    def _edits(self, target: Target, lease: Lease) -> Sequence[Edit]:
-        """What is this target's own in the body: the model's name, and that usage is to be reported."""
-        snapshot, at = self._exchange.snapshot, lease.model_at
-        request = self._exchange.sent_to(target)
-        edits: list[Edit] = []
-        if at is not None:
-            edits.append((at.value_start, at.value_end, request.bound(target.model)))
-        if target.ask_usage and request.usage_unasked:
-            own = request.options_at
-            options = b"" if own is None else bytes(snapshot.body[own.value_start : own.value_end])
-            edits += asking_usage(options, lease.options_at, at)
-        return edits
+    def _naming(self, target: Target, lease: Lease) -> Sequence[Edit]:
+        """The name that the model has at this target."""
+        at = lease.model_at
+        if at is None:
+            return ()
+        return ((at.value_start, at.value_end, self._exchange.sent_to(target).bound(target.model)),)
+
+    def _asking(self, target: Target, lease: Lease) -> Sequence[Edit]:
+        """That this target is to report usage, where the caller has not asked for it."""
+        snapshot, request = self._exchange.snapshot, self._exchange.sent_to(target)
+        if not target.ask_usage or not request.usage_unasked:
+            return ()
+        own = request.options_at
+        options = b"" if own is None else bytes(snapshot.body[own.value_start : own.value_end])
+        return asking_usage(options, lease.options_at, lease.model_at)
 
     def _connected(self) -> None:
         self._arm(self._clocks.connected(self._exchange.world.came()))
@@ -228,13 +251,32 @@ class _Runner:
         self, target: Target, response: UpstreamResponse, held: Reservation
     ) -> HowEnded:
         exchange, n, continues = self._exchange, self._order.n, self._order.continues
+        exchange.path = path_taken(exchange, response)
         reader = self._reader = reader_of(exchange, target, response, continues=continues)
         if reader is None:
             return Failure(FailureKind.UNUSABLE, response.status)
         exchange.note(What.ATTEMPT_ADMITTED, attempt=n, status=response.status)
         tunnel, over_chat = tunnel_of(exchange, response), exchange.over_chat(target)
         await self._send(Head(n, self.target, response.status, continues, tunnel, over_chat))
-        return await self._read(response, reader, held)
+        try:
+            return await self._read(response, reader, held)
+        except UpstreamFailed as error:
+            if error.fault is not UpstreamFault.CLOSED:
+                raise
+            return await self._closed(reader, error)
+
+    async def _closed(self, reader: AnswerReader, closed: UpstreamFailed) -> HowEnded:
+        """The connection's close is all that ended the body: it is whole where it says so itself. Raises `closed` where it does not."""
+        now = self._exchange.world.came()
+        if now >= self._scope.deadline:
+            return self._ran_out()
+        step = reader.eof()
+        if isinstance(step.end, Complete) and not reader.ends_itself:
+            raise closed
+        if step.frames:
+            await self._send(Batch(self._order.n, step.frames, now))
+        assert step.end is not None, "the end of the body is one"
+        return step.end
 
     async def _read(
         self, response: UpstreamResponse, reader: AnswerReader, held: Reservation
@@ -265,3 +307,10 @@ class _Runner:
             self._arm(float("inf"))
             await self._evidence.send(item)
             self._arm(self._clocks.resume(trio.current_time()))
+
+
+def _may_blame(how: HowEnded, member: str) -> TypeGuard[Failure]:
+    """Whether a provider may have refused a request for this member of its body: it says so, or not for which. Many name it in their sentence alone."""
+    if not isinstance(how, Failure) or how.kind is not FailureKind.REFUSED:
+        return False
+    return how.provider_param is None or how.provider_param.startswith(member)

@@ -31,7 +31,7 @@ from gate.model_echo import ModelEcho, echo_for
 from gate.observe import Told
 from gate.reader import AnswerReader
 from gate.schema_cache import SchemaCache
-from gate.tunnel import is_watched, tunnel_reader
+from gate.tunnel import fits, is_watched, tunnel_reader
 
 __all__ = [
     "bare_start",
@@ -43,6 +43,7 @@ __all__ = [
     "judge_of",
     "mode_of",
     "path_of",
+    "path_taken",
     "pings_commit",
     "reader_of",
     "start_of",
@@ -50,6 +51,7 @@ __all__ = [
     "tunnel_of",
 ]
 
+_CONTENT: Final = "/content"  # of a file, a picture or a sound that is stored
 _NESTED: Final = "/v1/responses"  # where an event names the model inside of its response, too
 
 
@@ -58,6 +60,13 @@ def path_of(exchange: Exchange, target: Target, *, continues: bool) -> PathKind:
     if exchange.door.relayed:
         return "tunnel"
     return "normalized" if continues or exchange.over_chat(target) else target.path
+
+
+def path_taken(exchange: Exchange, response: UpstreamResponse) -> PathKind:
+    """The same, now that a 2xx answer has come: one in the form that was not asked for (JSON for a stream, a stream for JSON) can't be relayed, and is framed by us."""
+    kind = header_of(response, b"content-type") or b""
+    framed = not exchange.door.relayed and not fits(kind, stream=exchange.snapshot.request.stream)
+    return "normalized" if framed else exchange.path
 
 
 def reader_of(
@@ -73,7 +82,7 @@ def reader_of(
         return tunnel_reader(
             door.endpoint,
             kind,
-            echo=_echo(door, request, target),
+            echo=_echo(exchange, target),
             choices=request.choices,
             event_bytes_max=limits.event_bytes_max,
             body_bytes_max=limits.held_bytes_max,
@@ -92,11 +101,12 @@ def reader_of(
     return endpoint.reader(kind, expected)
 
 
-def _echo(door: Door, request: CallerRequest, target: Target) -> ModelEcho | None:
-    """Where the caller named no model, a name in the answer is its own affair."""
-    if request.model_at is None:
+def _echo(exchange: Exchange, target: Target) -> ModelEcho | None:
+    """By whichever way the alias is known. What is in a file is its owner's affair, whatever it looks like."""
+    endpoint = exchange.door.endpoint
+    if endpoint.endswith(_CONTENT):
         return None
-    return echo_for(request.model, target.model, nested=door.endpoint.startswith(_NESTED))
+    return echo_for(exchange.pool.alias, target.model, nested=endpoint.startswith(_NESTED))
 
 
 def tunnel_of(exchange: Exchange, response: UpstreamResponse) -> Tunnel | None:

@@ -180,7 +180,11 @@ def _steps(body: Body, door: Door, depth_max: int) -> Steps[CallerRequest]:
     if door.relayed:
         return (
             yield from read_relayed_request(
-                body, door.content_type, endpoint=door.endpoint, depth_max=depth_max
+                body,
+                door.content_type,
+                endpoint=door.endpoint,
+                depth_max=depth_max,
+                query=door.query,
             )
         )
     rules = ENDPOINTS[door.endpoint].rules

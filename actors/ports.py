@@ -42,7 +42,8 @@ class UpstreamResponse(Protocol):
     async def read(self) -> bytes:
         """The body bytes of the next socket read, joined; `b""` when the body is over, and every time after that.
 
-        Raises `UpstreamFailed` (CUT, PROTOCOL, ENCODING) where the body does not end as HTTP says it should.
+        Raises `UpstreamFailed` (CUT, PROTOCOL, ENCODING) where the body does not end as HTTP says it should, and CLOSED where it ends with the
+        connection alone: then the answer itself has to say that it is whole.
         """
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gate.failure import Failure, FailureKind
+from gate.failure import ANSWER_STATUSES, Failure, FailureKind
 
 __all__ = [
     "PublicError",
@@ -201,10 +201,11 @@ def public_error(
     says when to come again.
     """
     if failure.kind in _CALLERS:
-        status = failure.status if failure.status in {400, 404, 413, 422} else 400
+        status = failure.status if failure.status in {404, *ANSWER_STATUSES} else 400
         code = failure.provider_code or failure.code
         about = "provider_not_found" if failure.kind is FailureKind.NOT_FOUND else failure.code
-        return PublicError(status, _TYPES[status], code, failure.provider_param, told_by=about)
+        type_ = _TYPES.get(status, "invalid_request_error")
+        return PublicError(status, type_, code, failure.provider_param, told_by=about)
     status = _STATUS.get(failure.kind, 502)
     if status in {429, 503}:
         wait = DEFAULT_RETRY_AFTER if retry_after is None else retry_after

@@ -237,6 +237,7 @@ class UpstreamFault(Enum):
     CONNECT = "connect"  # no connection, or no TLS
     RESET = "reset"  # lost before a response head came
     CUT = "cut"  # lost, or ended early, inside the body
+    CLOSED = "closed"  # closed in order, behind a body that nothing but this ends: whether it is whole, HTTP does not say
     PROTOCOL = "protocol"  # not HTTP/1.1, or beyond a limit of ours
     ENCODING = "encoding"  # a content encoding that we can't undo
 

@@ -17,7 +17,14 @@ import msgspec
 
 from gate.refs import is_stable_token
 
-__all__ = ["Failure", "FailureKind", "classify_error", "classify_status", "retry_after_seconds"]
+__all__ = [
+    "ANSWER_STATUSES",
+    "Failure",
+    "FailureKind",
+    "classify_error",
+    "classify_status",
+    "retry_after_seconds",
+]
 
 RETRY_AFTER_SECONDS_MAX: Final = (
     3600.0  # a longer wait is no plan; the value only bounds what is repeated to a caller
@@ -38,7 +45,7 @@ class FailureKind(Enum):
     NOT_FOUND = "not_found"  # 404: an answer, unless the route falls back on it
     CONTEXT_LENGTH = "context_length"
     CONTENT_FILTER = "content_filter"
-    REFUSED = "request_refused"  # 400, 413, 422: an answer
+    REFUSED = "request_refused"  # one of `ANSWER_STATUSES`: an answer
     UNUSABLE = (
         "provider_answer"  # redirect, 204, HTML, another 4xx, an encoding that can't be undone
     )
@@ -133,7 +140,8 @@ _CONTEXT_TOLD: Final = re.compile(
 _SEPARATORS: Final = re.compile(r"[-_. ]")
 _PARAM: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
 _RETRIED_4XX: Final = frozenset({408, 409})
-_ANSWERS: Final = frozenset({400, 413, 422})
+ANSWER_STATUSES: Final = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 416, 418, 422, 451})
+"""What a provider says of the request itself: any other would be told the same. Other 4xx speak of us, of the connection or of the moment."""
 
 
 def classify_status(status: int, body: bytes, *, retry_after: float | None = None) -> Failure:
@@ -209,7 +217,7 @@ def _kind(status: int, code: str | None, message: str) -> FailureKind:
         return FailureKind.UNAVAILABLE
     if status in {401, 403}:
         return FailureKind.AUTH
-    if status in _ANSWERS:
+    if status in ANSWER_STATUSES:
         return _answer_kind(code or "", message)
     return FailureKind.NOT_FOUND if status == 404 else FailureKind.UNUSABLE
 

@@ -2,7 +2,8 @@
 
     JSON object           the top-level members `model` and `stream`; of legacy completions also how many choices come
     multipart form        the fields of these names
-    anything else         nothing: a file as it is, or no body at all
+    nothing               of a stored response, whether the query asks for its events
+    anything else         nothing: a file as it is
 
 A body that names no model is served all the same, if it is clear which alias is meant. A type is only believed where it says JSON or a form: an object is read as one whatever it is
 called, for so may the provider, and it must not see a model there that the gate did not.
@@ -11,6 +12,7 @@ called, for so may the provider, and it must not see a model there that the gate
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from gate.completions import PATH as COMPLETIONS
 from gate.errors import RequestRefused
@@ -27,6 +29,7 @@ from gate.ingress import (
 )
 from gate.loose_json import member_value
 from gate.reader import JSON, media_type
+from gate.relay import STORED_RESPONSES
 from gate.splice import Body, JsonRefused, Member, first_word, scan_elements
 from gate.steps import Steps
 
@@ -40,7 +43,7 @@ _LISTED: Final = b'"['  # what a list of prompts begins with, rather than one of
 
 
 def read_relayed_request(
-    body: Body, content_type: bytes, *, endpoint: str, depth_max: int
+    body: Body, content_type: bytes, *, endpoint: str, depth_max: int, query: str = ""
 ) -> Steps[CallerRequest]:
     """Checks a request and reads it, in bounded steps where it is large. Raises `RequestRefused` (400)."""
     media = media_type(content_type)
@@ -50,9 +53,11 @@ def read_relayed_request(
             raise RequestRefused(400, "invalid_form")
         fields = yield from scan_form(body, boundary, _FORM)
         return _of_form({field.name: field for field in fields})
-    if media == b"application/x-www-form-urlencoded" and len(body):
+    if not len(body):
+        return _request("", None, stream=_asks_stream(endpoint, query))
+    if media == b"application/x-www-form-urlencoded":
         raise RequestRefused(415, "unsupported_type")
-    if not len(body) or (media != JSON and not bytes(body[:64]).lstrip().startswith(b"{")):
+    if media != JSON and not bytes(body[:64]).lstrip().startswith(b"{"):
         return _request("", None)
     try:
         if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX:
@@ -89,6 +94,12 @@ def _of_members(body: Body, members: tuple[Member, ...], endpoint: str) -> Calle
         options_at=found.get("stream_options"),
         usage_unasked=legacy and stream and _asks_no_usage(body, found.get("stream_options")),
     )
+
+
+def _asks_stream(endpoint: str, query: str) -> bool:
+    """Whether a stored response is asked for as its events."""
+    said = parse_qs(query).get("stream", []) if endpoint.startswith(STORED_RESPONSES) else []
+    return any(_SWITCHES.get(each.strip().lower(), False) for each in said)
 
 
 def _asks_no_usage(body: Body, options: Member | None) -> bool:

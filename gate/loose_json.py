@@ -19,6 +19,7 @@ __all__ = [
     "integer",
     "is_plain",
     "is_utf8",
+    "is_whole",
     "items",
     "member_value",
     "paired",
@@ -28,6 +29,7 @@ __all__ = [
 
 
 DEPTH_MAX: Final = 256  # containers in containers: a stack has to bear them several times over
+_any: Final = msgspec.json.Decoder(msgspec.Raw)  # looks at all of it, and builds nothing
 SHALLOW_BYTES: Final = 2 * DEPTH_MAX  # less bytes nest no deeper, and are not looked at
 
 
@@ -42,6 +44,28 @@ def tolerant_object(data: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether `data` is one JSON value that shows its own end: a bare number could go on."""
+    if data.lstrip()[:1] not in (b"{", b"[", b'"'):
+        return False
+    try:
+        _any.decode(data)
+    except RecursionError:
+        return False
+    except msgspec.MsgspecError:
+        return _is_read(data)
+    return True
+
+
+def _is_read(data: bytes) -> bool:
+    """Whether the standard library reads it, with NaN and half surrogates."""
+    try:
+        json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _finite(digits: str) -> float | None:

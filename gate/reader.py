@@ -52,6 +52,13 @@ class AnswerReader(Protocol):
     def complete(self) -> bool: ...
 
     @property
+    def ends_itself(self) -> bool:
+        """After `eof`: whether a complete answer showed its own end, so that it is whole although only the connection's close has ended it.
+
+        True of what is understood (its finish reasons, its terminal event, a JSON body that parses); of anything else by JSON that parses, or `[DONE]`.
+        """
+
+    @property
     def pending(self) -> int:
         """Bytes kept that are in no frame yet."""
 
@@ -77,6 +84,8 @@ _named: Final = msgspec.json.Decoder(_Named)
 
 class ChatStreamReader:
     """SSE of chat chunks, or of what `decode` makes into such."""
+
+    ends_itself: Final = True
 
     def __init__(
         self,
@@ -157,6 +166,10 @@ class WholeBody(ABC):
         self._body_bytes_max = body_bytes_max
         self._parts: list[bytes] = []
         self._size = 0
+
+    @property
+    def ends_itself(self) -> bool:
+        return True
 
     @property
     def pending(self) -> int:

@@ -227,6 +227,8 @@ def _number(value: object) -> int | None:
 class ResponsesStreamReader:
     """SSE of Responses events. `continues`: the answer has begun at another attempt; `lingers`: the answer ends with its stream, not with its last event."""
 
+    ends_itself: Final = True
+
     def __init__(
         self, *, event_bytes_max: int, continues: bool = False, lingers: bool = False
     ) -> None:

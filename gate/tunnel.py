@@ -32,11 +32,11 @@ from gate.reader import (
     WholeBody,
     media_type,
 )
-from gate.relay import OpaqueBody, OpaqueBytes, OpaqueStream
+from gate.relay import STORED_RESPONSES, OpaqueBody, OpaqueBytes, OpaqueStream, StoredStream
 from gate.responses import ResponsesBodyReader, ResponsesStreamReader
 from gate.sse import EventTooLarge, SseDecoder, SseEvent, before_fields
 
-__all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "is_watched", "tunnel_reader"]
+__all__ = ["CHAT", "TunnelBodyReader", "TunnelStreamReader", "fits", "is_watched", "tunnel_reader"]
 
 CHAT: Final = "/v1/chat/completions"
 NOTHING: Final = b"{}"  # the payload of a frame that says nothing
@@ -47,11 +47,21 @@ def is_watched(endpoint: str) -> bool:
     return endpoint in (CHAT, COMPLETIONS, RESPONSES_PATH)
 
 
+def fits(content_type: bytes, *, stream: bool) -> bool:
+    """Whether a body of that type is in the form that was asked for: clients see nothing in a JSON body that comes for a stream, and can't parse a stream that comes for one."""
+    media = media_type(content_type)
+    return media == SSE if stream else media == JSON
+
+
 class StreamWatch(Protocol):
     """Reads the decoded copy of a stream: the events are found by somebody else."""
 
     @property
     def complete(self) -> bool: ...
+
+    @property
+    def ends_itself(self) -> bool:
+        """As `gate.reader.AnswerReader.ends_itself`."""
 
     @property
     def ignored(self) -> int:
@@ -81,9 +91,10 @@ def tunnel_reader(
     """
     media = media_type(content_type)
     if is_watched(endpoint):
+        if not fits(content_type, stream=stream):
+            return None
         return _watched(
             endpoint,
-            media,
             echo=echo,
             choices=choices,
             event_bytes_max=event_bytes_max,
@@ -92,7 +103,8 @@ def tunnel_reader(
             hides_usage=hides_usage,
         )
     if media == SSE:
-        return TunnelStreamReader(OpaqueStream(), echo=echo, event_bytes_max=event_bytes_max)
+        opaque = StoredStream() if endpoint.startswith(STORED_RESPONSES) else OpaqueStream()
+        return TunnelStreamReader(opaque, echo=echo, event_bytes_max=event_bytes_max)
     if media == JSON:
         body = OpaqueBody(may_be_empty=may_be_empty)
         return TunnelBodyReader(body, echo=echo, body_bytes_max=body_bytes_max)
@@ -101,7 +113,6 @@ def tunnel_reader(
 
 def _watched(
     endpoint: str,
-    media: bytes,
     *,
     echo: ModelEcho | None,
     choices: int,
@@ -109,24 +120,21 @@ def _watched(
     body_bytes_max: int,
     stream: bool,
     hides_usage: bool,
-) -> AnswerReader | None:
+) -> AnswerReader:
     """The reader of an answer that is understood."""
-    if media == SSE:
+    if stream:
         watch = _watch(endpoint, choices=choices, event_bytes_max=event_bytes_max)
         return TunnelStreamReader(
             watch, echo=echo, event_bytes_max=event_bytes_max, hides_usage=hides_usage
         )
-    if media != JSON:
-        return None
     if endpoint == RESPONSES_PATH:
         answer: AnswerReader = ResponsesBodyReader(body_bytes_max=body_bytes_max)
     else:
         legacy = endpoint == COMPLETIONS
-        # As a chunk: a body that was asked for as a stream is judged as one.
         answer = ChatBodyReader(
             choices=choices,
             body_bytes_max=body_bytes_max,
-            stream=stream or legacy,
+            stream=legacy,
             as_chunk=as_chunk if legacy else None,
         )
     return TunnelBodyReader(answer, echo=echo, body_bytes_max=body_bytes_max)
@@ -167,6 +175,10 @@ class TunnelStreamReader:
     @property
     def complete(self) -> bool:
         return self._watch.complete or self._done is not None
+
+    @property
+    def ends_itself(self) -> bool:
+        return self._watch.ends_itself
 
     @property
     def pending(self) -> int:
@@ -270,6 +282,10 @@ class TunnelBodyReader(WholeBody):
         super().__init__(body_bytes_max=body_bytes_max)
         self._watch = watch
         self._echo = echo
+
+    @property
+    def ends_itself(self) -> bool:
+        return self._watch.ends_itself
 
     def _read(self, body: bytes) -> Step:
         self._watch.feed(body)

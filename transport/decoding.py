@@ -134,7 +134,7 @@ class DecodedResponse:
                 await trio.lowlevel.checkpoint()
                 data = b""
             else:
-                data = await self._response.read()
+                data = await self._next()
                 if not data:
                     if decoder.finished:
                         return b""
@@ -142,3 +142,12 @@ class DecodedResponse:
             output = decoder.feed(data)
             if output:
                 return output
+
+    async def _next(self) -> bytes:
+        """The next bytes as they were sent. The connection's close ends them too: an encoding has an end of its own, which tells whether they are whole."""
+        try:
+            return await self._response.read()
+        except UpstreamFailed as error:
+            if error.fault is not UpstreamFault.CLOSED:
+                raise
+            return b""

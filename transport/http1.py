@@ -211,10 +211,8 @@ class Answer(httpx.AsyncByteStream):
 
     def _end_of_stream(self) -> None:
         self.reusable = False
-        if self._until_eof:
-            self._over = True
-        else:
-            self._fault = UpstreamFault.CUT
+        # A close looks the same whether the server was done or died (RFC 9112, 8): who reads has to know from what came.
+        self._fault = UpstreamFault.CLOSED if self._until_eof else UpstreamFault.CUT
 
 
 class Http1Transport(httpx.AsyncBaseTransport):

@@ -11,9 +11,9 @@ from typing import Final, Self
 
 import trio
 
-from actors.ports import AwaitingFilter, UpstreamRequest
+from actors.ports import AwaitingFilter, UpstreamRequest, UpstreamResponse
 from gate.config import FilterConfig
-from gate.errors import FilterUnavailable, UpstreamFailed
+from gate.errors import FilterUnavailable, UpstreamFailed, UpstreamFault
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict
 from gate.webhook import ANSWER_BYTES_MAX, UNREADABLE, WebhookTalk
@@ -78,7 +78,7 @@ class Webhook:
                 if not 200 <= response.status < 300:
                     raise FilterUnavailable(REFUSED)
                 answer = bytearray()
-                while part := await response.read():
+                while part := await _next(response):
                     answer += part
                     if len(answer) > ANSWER_BYTES_MAX:
                         raise FilterUnavailable(UNREADABLE)
@@ -99,3 +99,13 @@ class _Asker:
         if body is None:
             return Passed(question.end)
         return self._talk.read(question, await self._service.post(body))
+
+
+async def _next(response: UpstreamResponse) -> bytes:
+    """The next bytes, `b""` at the end, which a close is too: a verdict that is not whole can't be read."""
+    try:
+        return await response.read()
+    except UpstreamFailed as error:
+        if error.fault is not UpstreamFault.CLOSED:
+            raise
+        return b""

@@ -93,8 +93,10 @@ def _streamed(run: Run, read: Read) -> Iterator[str]:
 
 
 def _raw(run: Run, received: bytes) -> Iterator[str]:
-    """Where every answer comes through a tunnel, each event but an error is its provider's, with the model's name in it another."""
+    """Where every answer comes through a tunnel, each event but an error is its provider's, with the model's name in it another; one in the other form than was asked for is framed anew."""
     scenario = run.scenario
+    if run.outcome is not None and not run.outcome.framing.startswith("tunnel"):
+        return
     if set(scenario.paths) != {"tunnel"} or cut_off(run):
         return
     said = scenario.events(ALIAS)

@@ -23,9 +23,11 @@ from tests.doubles import (
     ScriptedProvider,
     body,
     event,
+    fails,
     gateway,
     healthy,
     left_behind,
+    refuses,
     request,
     says,
     supervise,
@@ -224,6 +226,70 @@ async def test_other_endpoints_are_not_asked(autojump_clock: trio.testing.MockCl
         gate = gateway(provider, asks=True, recovery=RecoveryConfig(attempts_max=1))
         await supervise(gate, RecordingCaller(data), endpoint=endpoint)
         assert provider.asked[0].body == data.replace(b'"small"', b'"model-0"')
+
+
+# --- a provider that does not take it ---------------------------------------------------------------
+
+
+def blames(param: str | None, status: int = 400) -> Answer:
+    """A refusal, of this member of the request."""
+    error = {"error": {"message": "no", "param": param, "code": "unknown_parameter"}}
+    return refuses(status, json.dumps(error).encode())
+
+
+@PATHS
+@pytest.mark.parametrize("refusal", [blames("stream_options"), blames("stream_options.include_usage"), blames(None), refuses(422, b'{"detail":[{"loc":["body"]}]}')])  # fmt: skip
+async def test_what_is_refused_with_it_is_sent_once_more_without(
+    paths: Any, refusal: Answer, autojump_clock: trio.testing.MockClock
+) -> None:
+    """At once, at the same provider, in the same attempt: the caller has done nothing wrong."""
+    answer = healthy("hi")
+    caller, provider, records = await run(
+        refusal, answer, paths=paths, keyed=True, recovery=RecoveryConfig(attempts_max=1)
+    )
+    first, second = provider.asked
+    assert second.body == request().replace(b'"small"', b'"model-0"')
+    assert first.body != second.body
+    assert (first.closes, provider.open_max) == (1, 1)
+    assert (caller.status, caller.headers[b"x-tidegate-attempts"]) == (200, b"1")
+    assert b"hi" in caller.received
+    assert [first.headers[b"idempotency-key"], second.headers[b"idempotency-key"]] == [b"ex-1.1", b"ex-1.1.1"]  # fmt: skip
+    assert [each.what for each in records.observations].count(What.ATTEMPT_STARTED) == 1
+
+
+async def test_what_is_refused_without_it_is_the_callers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As the second answer says it; a request that was refused for something else is not sent again."""
+    caller, provider, _ = await run(blames(None), blames("messages", 422))
+    assert (caller.status, len(provider.asked)) == (422, 2)
+    assert json.loads(caller.received)["error"]["param"] == "messages"
+    caller, provider, _ = await run(blames("messages"))
+    assert (caller.status, len(provider.asked)) == (400, 1)
+    caller, provider, _ = await run(refuses(404))
+    assert (caller.status, len(provider.asked)) == (404, 1)
+    caller, provider, _ = await run(blames("stream_options"), asks=False)
+    assert (json.loads(caller.received)["error"]["param"], len(provider.asked)) == ("stream_options", 1)  # fmt: skip
+
+
+async def test_nobody_is_told_of_a_member_that_is_not_theirs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A refusal inside of a 200 has begun an answer: it is not asked for again."""
+    said = {"error": {"code": 400, "type": "bad_request", "param": "stream_options"}}
+    caller, provider, _ = await run(says(event(said)))
+    error = json.loads(caller.received)["error"]
+    assert (caller.status, error["param"], len(provider.asked)) == (400, None, 1)
+
+
+async def test_the_second_request_may_fail_like_any_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """And another attempt makes that good; it asks anew."""
+    caller, provider, _ = await run(blames(None), fails(UpstreamFault.RESET), healthy("hi"))
+    assert b"hi" in caller.received
+    assert caller.headers[b"x-tidegate-attempts"] == b"2"
+    assert [b"include_usage" in asked.body for asked in provider.asked] == [True, False, True]
 
 
 # --- the key of a plan ---------------------------------------------------------------------------

@@ -133,7 +133,7 @@ CASES: Final = {
     "tunnel, unmarked": Case([[cut("a", "b")]], paths=TUNNEL, policy={"tunnel_marks": False}),
     "tunnel, pinged": Case([[says(ROLE, text("a"), text("b"), STOP, DONE, every=21)]], paths=TUNNEL),
     "tunnel, json": Case([[body(whole("hi"))]], WHOLE, comments=False, paths=TUNNEL),
-    "tunnel, json streamed": Case([[body(whole("hi"))]], comments=False, paths=TUNNEL),
+    "tunnel, json streamed": Case([[body(whole("hi"))]], paths=TUNNEL),
     "mixed": Case([[cut()], [healthy("hi")]], paths=("tunnel", "normalized")),
     "sound": Case([[SOUND]], comments=False, door={"endpoint": "/v1/audio/speech"}),
     "sound, cut": Case([[Answer([*SOUND.reads, LATE_CUT], headers=SOUND.headers)]], comments=False, door={"endpoint": "/v1/audio/speech"}),

@@ -26,7 +26,6 @@ from tests.doubles import (
     event,
     gateway,
     left_behind,
-    request,
     supervise,
     text,
 )
@@ -75,11 +74,11 @@ async def test_what_has_come_in_time_ends_the_answer(
 
 async def test_a_held_body_ends_alike(autojump_clock: trio.testing.MockClock) -> None:
     """For a caller that wants no stream the same bytes are one body."""
-    reads = [Read(ROLE + text("a")), Read(STOP), Read(COMMENT), SILENCE]
-    gate = gateway(ScriptedProvider(Answer(reads)), paths=TUNNEL)
-    caller = RecordingCaller(request(stream=False))
-    await supervise(gate, caller)
-    assert caller.received.endswith(b"\n\n" + COMMENT)
+    reads = [Read(event({"type": "response.completed"})), Read(COMMENT), SILENCE]
+    gate = gateway(ScriptedProvider(Answer(reads)))
+    caller = RecordingCaller(b"")
+    await supervise(gate, caller, endpoint="/v1/responses/r", method="GET")
+    assert caller.received == event({"type": "response.completed"}) + COMMENT
     assert caller.headers[b"content-length"] == str(len(caller.received)).encode()
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 
 from actors.context import Gateway, Pool
 from gate.config import FilterConfig, LimitsConfig, RecoveryConfig
@@ -143,6 +144,21 @@ async def test_completions_are_judged(autojump_clock: trio.abc.Clock) -> None:
         assert b"sk-" not in caller.received
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_completion_in_the_other_form_is_none(
+    autojump_clock: trio.abc.Clock, *, stream: bool
+) -> None:
+    """Nothing here could write it in the one that was asked for."""
+    whole = body(b'{"choices":[{"text":"Hello","finish_reason":"stop"}],"model":"m"}')
+    events = says(piece("Hello", finish="stop"), DONE)
+    first, second = (whole, events) if stream else (events, whole)
+    gate = gateway(ScriptedProvider(first), ScriptedProvider(second), recovery=NEXT)
+    caller = asking(prompt="Hi", stream=stream)
+    outcome = await supervise(gate, caller, **COMPLETIONS)
+    assert (outcome.kind, outcome.attempts) == (OutcomeKind.SUCCESS, 2)
+    assert caller.received.startswith(b"data:") is stream
+
+
 async def test_an_empty_completion_is_none(autojump_clock: trio.abc.Clock) -> None:
     """As in chat."""
     empty = {"choices": [{"text": "", "finish_reason": "stop"}], "model": "m"}
@@ -248,6 +264,59 @@ async def test_an_error_among_events_is_one(autojump_clock: trio.abc.Clock) -> N
     assert caller.received == event(stored)
 
 
+# --- ends that only the connection's close tells -------------------------------------------------------
+
+
+CLOSED: Final = Read(fault=UpstreamFault.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("broken", "good", "endpoint"),
+    [
+        (Answer([Read(b'{"object":"list","mod'), CLOSED], headers=JSON), Answer([Read(VECTORS), CLOSED], headers=JSON), EMBEDDINGS),
+        (Answer([Read(b"\xff\xfb"), CLOSED], headers=MP3), Answer([Read(b"\xff\xfb\xfc")], headers=MP3), SPEECH),
+        (Answer([CLOSED], headers=JSON), body(VECTORS), EMBEDDINGS),
+        (says(event({"type": "a"}), then=[CLOSED]), says(event({"type": "b"}), DONE, then=[CLOSED]), SPEECH),
+    ],
+    ids=["json", "bytes", "nothing", "events"],
+)  # fmt: skip
+async def test_a_close_alone_is_no_end(
+    autojump_clock: trio.abc.Clock, broken: Answer, good: Answer, endpoint: dict[str, Any]
+) -> None:
+    """What does not show its own end is asked for again; what does is fine, closed or not."""
+    gate = gateway(ScriptedProvider(broken), ScriptedProvider(good), recovery=NEXT)
+    caller = asking(input="a")
+    outcome = await supervise(gate, caller, **endpoint)
+    assert (outcome.kind, outcome.attempts) == (OutcomeKind.SUCCESS, 2)
+    sent = b"".join(each.data for each in good.reads)
+    assert caller.received == sent.replace(b'"m"', b'"small"')
+    assert left_behind(gate) == []
+
+
+async def test_a_close_alone_breaks_off_what_has_begun(autojump_clock: trio.abc.Clock) -> None:
+    """Events by one more, that says so; bytes by no proper end."""
+    sound = event({"type": "speech.audio.delta", "audio": "AAAA"})
+    caller = asking(input="Hi", stream_format="sse")
+    gate = gateway(ScriptedProvider(says(sound, then=[CLOSED])), recovery=ONCE)
+    assert (await supervise(gate, caller, **SPEECH)).code == "stream_cut"
+    assert caller.received.startswith(sound + b'data: {"error"')
+    caller = asking(input="Hi", stream=True)
+    gate = gateway(ScriptedProvider(Answer([Read(b"\xff"), CLOSED], headers=MP3)), recovery=ONCE)
+    assert (await supervise(gate, caller, **SPEECH)).code == "stream_cut"
+    assert (caller.received, caller.aborted, caller.ended) == (b"\xff", True, False)
+
+
+async def test_a_close_that_comes_too_late_is_a_silence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The loop was busy elsewhere when the clock ran out."""
+    sound = event({"type": "speech.audio.delta", "audio": "AAAA"})
+    late = Read(fault=UpstreamFault.CLOSED, meanwhile=lambda: autojump_clock.jump(90.0))
+    gate = gateway(ScriptedProvider(says(sound, DONE, then=[late])), recovery=ONCE)
+    caller = asking(input="Hi", stream_format="sse")
+    assert (await supervise(gate, caller, **SPEECH)).code == "gap_timeout"
+
+
 # --- which alias ---------------------------------------------------------------------------------------
 
 
@@ -265,7 +334,7 @@ def with_two(gate: Gateway) -> Gateway:
 async def test_a_request_that_names_no_model_is_for_the_only_alias(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    """Nothing is rewritten then, in either direction."""
+    """Nothing is rewritten in a request that names none, nor in a file."""
     stored = b'{"object":"file","model":"m"}'
     provider = ScriptedProvider(body(stored))
     caller = RecordingCaller(b"")
@@ -274,6 +343,42 @@ async def test_a_request_that_names_no_model_is_for_the_only_alias(
     assert (asked.method, asked.path, asked.body) == ("GET", "/files/file-1/content?a=b&c=%20", b"")
     assert b"content-type" not in asked.headers
     assert caller.received == stored
+
+
+STORED: Final[dict[str, Any]] = {"endpoint": "/v1/responses/resp_1", "method": "GET"}
+
+
+@pytest.mark.parametrize("changes", [{"model": "other"}, {"models": frozenset({"other"})}])
+@pytest.mark.parametrize(
+    "asked", [STORED, {"endpoint": "/v1/responses/resp_1/cancel"}, {"endpoint": "/v1/chat/completions/c", "method": "GET"}]
+)  # fmt: skip
+async def test_an_answer_has_the_alias_however_it_is_known(
+    autojump_clock: trio.abc.Clock, asked: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """From a header, or from a key with one model."""
+    gate = with_two(gateway(ScriptedProvider(body(b'{"id":"r","model":"m"}'))))
+    caller = RecordingCaller(b"")
+    await supervise(gate, caller, **asked, **changes)
+    assert caller.received == b'{"id":"r","model":"other"}'
+
+
+async def test_the_events_of_a_stored_response_are_a_stream(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """Asked for by the query; they come as they come, and to their end or to an error."""
+    begun = event({"type": "response.created", "response": {"id": "r", "model": "m"}})
+    ended = event({"type": "response.failed", "response": {"id": "r", "model": "m", "error": {}}})
+    door = {**STORED, "query": "stream=true&starting_after=1"}
+    caller = RecordingCaller(b"")
+    gate = gateway(ScriptedProvider(says(begun, ended, every=1.0)))
+    outcome = await supervise(gate, caller, **door)
+    assert caller.received == (begun + ended).replace(b'"m"', b'"small"')
+    assert caller.writes[0] == (1.0, begun.replace(b'"m"', b'"small"'))
+    assert (outcome.kind, outcome.framing) == (OutcomeKind.SUCCESS, "tunnel_sse")
+    caller = RecordingCaller(b"")
+    gate = gateway(ScriptedProvider(says(begun)), recovery=ONCE)
+    assert (await supervise(gate, caller, **door)).code == "missing_terminal"
+    assert b'data: {"error"' in caller.received
 
 
 async def test_where_there_are_several_a_header_says_which(autojump_clock: trio.abc.Clock) -> None:

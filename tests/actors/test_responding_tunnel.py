@@ -169,7 +169,7 @@ async def test_an_incomplete_answer_is_one(reason: str, autojump_clock: trio.abc
 
 
 async def test_a_whole_response_is_relayed(autojump_clock: trio.abc.Clock) -> None:
-    """Renamed once, with its length; from a stream for a caller that wants none, the stream."""
+    """Renamed once, with its length; from a stream for a caller that wants none, its object, and from an object for one that wants a stream, its events."""
     data = json.dumps(response("completed", message(ALL), error=None, model="big")).encode()
     run = Run([body(data, headers=JSON)], body=request(stream=False), paths=TUNNEL)
     outcome = await run.play()
@@ -179,7 +179,12 @@ async def test_a_whole_response_is_relayed(autojump_clock: trio.abc.Clock) -> No
     assert run.providers[0].asked[0].headers[b"accept"] == b"application/json"
     run = Run([healthy("Hi")], body=request(stream=False), paths=TUNNEL)
     outcome = await run.play()
-    assert (run.caller.received, outcome.framing) == (echoed(answer("Hi")), "tunnel_body")
+    assert (json.loads(run.caller.received)["object"], outcome.framing) == ("response", "responses_json")  # fmt: skip
+    run = Run([body(data, headers=JSON)], paths=TUNNEL)
+    outcome = await run.play()
+    assert outcome.framing == "responses_sse"
+    assert run.caller.received.count(b"event: response.completed\n") == 1
+    assert b'"big"' not in run.caller.received.replace(b'"text":{"model":"big"}', b"")
     large = json.dumps(response("completed", message("x" * 20_000))).encode()
     limits = LimitsConfig(held_bytes_max=10_000)
     run = Run([body(large, headers=JSON)], body=request(stream=False), paths=TUNNEL, limits=limits, attempts_max=1)  # fmt: skip

@@ -175,6 +175,7 @@ async def test_a_json_answer_that_takes_too_long_is_asked_for_elsewhere(
         (refuses(422, b'{"error":{"code":"bad_tool","param":"tools[0]"}}'), 422, "bad_tool"),
         (refuses(413), 413, "request_refused"),
         (refuses(404), 404, "not_found"),
+        (refuses(415), 415, "request_refused"), (refuses(410, b'{"error":{"code":"model_retired"}}'), 410, "model_retired"),
         (refuses(400, b'{"error":{"code":"context_length_exceeded"}}'), 400, "context_length_exceeded"),
         (says(event({"error": {"code": 400}})), 400, "request_refused"),
     ],

@@ -217,12 +217,13 @@ async def test_an_answer_that_breaks_off_says_so(autojump_clock: trio.abc.Clock)
 
 
 async def test_a_refusal_names_the_callers_own_member(autojump_clock: trio.abc.Clock) -> None:
-    """What the provider blames stands in a body that the caller has not seen."""
-    error = {"error": {"message": "m", "code": "too_large", "param": "max_tokens"}}
-    run = Run([refuses(400, json.dumps(error).encode())], body=request(max_output_tokens=9))
-    outcome = await run.play()
-    told = json.loads(run.caller.received)["error"]
-    assert (outcome.status, told["param"]) == (400, "max_output_tokens")
+    """What the provider blames stands in a body that the caller has not seen; what only the gate has put there is nobody's."""
+    for blamed, named in (("max_tokens", "max_output_tokens"), ("stream_options", None)):
+        error = {"error": {"message": "m", "code": "too_large", "param": blamed}}
+        run = Run([refuses(400, json.dumps(error).encode())], body=request(max_output_tokens=9))
+        outcome = await run.play()
+        told = json.loads(run.caller.received)["error"]
+        assert (outcome.status, told["param"]) == (400, named)
 
 
 async def test_what_has_no_place_in_chat_is_refused(autojump_clock: trio.abc.Clock) -> None:

@@ -108,30 +108,44 @@ async def test_nothing_is_rewritten_where_the_alias_is_the_models_name(
     assert caller.received == ROLE + text("hi") + STOP + DONE
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_json_body_is_relayed_whole(
-    autojump_clock: trio.abc.Clock, *, stream: bool
-) -> None:
-    """Rewritten once; what was asked for does not matter, it is what the provider gave."""
+async def test_a_json_body_is_relayed_whole(autojump_clock: trio.abc.Clock) -> None:
+    """Rewritten once."""
     data = whole("hi").replace(b'"id"', b'"x":{"model":"keep"}, "id"')
-    caller = RecordingCaller(request(stream=stream))
+    caller = RecordingCaller(request(stream=False))
     outcome = await supervise(gateway(ScriptedProvider(body(data)), paths=TUNNEL), caller)
     assert caller.received == data.replace(b'"model": "m"', b'"model": "small"')
     assert caller.headers[b"content-type"] == b"application/json"
-    assert outcome.framing == ("tunnel_sse" if stream else "tunnel_body")
-    assert stream or caller.headers[b"content-length"] == str(len(caller.received)).encode()
+    assert outcome.framing == "tunnel_body"
+    assert caller.headers[b"content-length"] == str(len(caller.received)).encode()
 
 
-async def test_a_stream_for_a_caller_that_wants_none_is_kept_to_its_end(
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_in_the_other_form_is_framed_as_it_was_asked_for(
+    autojump_clock: trio.abc.Clock, *, stream: bool
+) -> None:
+    """As at any provider: clients see nothing in JSON that comes for a stream, and can't parse a stream that comes for JSON."""
+    answer = body(whole("hi")) if stream else healthy("hi")
+    seen = []
+    for path in (TUNNEL, ("normalized",)):
+        caller = RecordingCaller(request(stream=stream))
+        outcome = await supervise(gateway(ScriptedProvider(answer), paths=path), caller)
+        assert (outcome.kind, outcome.mode) == (OutcomeKind.SUCCESS, "normalized")
+        seen.append((caller.status, caller.headers[b"content-type"], caller.received))
+    assert seen[0] == seen[1]
+    assert b"hi" in seen[0][2]
+    assert seen[0][2].endswith(DONE) is stream
+
+
+async def test_an_answer_in_the_other_form_does_not_frame_the_next_attempt(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    """It is the provider's answer all the same."""
-    caller = RecordingCaller(request(stream=False))
-    gate = gateway(ScriptedProvider(healthy("hi")), paths=TUNNEL)
+    """It failed: what comes then is relayed."""
+    empty = body(whole(""))
+    gate = gateway(ScriptedProvider(empty, healthy("hi")), paths=TUNNEL)
+    caller = RecordingCaller(request(stream=True))
     outcome = await supervise(gate, caller)
     assert caller.received == echoed(ROLE, text("hi"), STOP, DONE)
-    assert caller.headers[b"content-length"] == str(len(caller.received)).encode()
-    assert outcome.framing == "tunnel_body"
+    assert (outcome.attempts, outcome.framing) == (2, "tunnel_sse")
 
 
 @pytest.mark.parametrize(

@@ -378,8 +378,8 @@ MUTANTS: Final = (
     _mutant(
         "provider-not-closed",
         ATTEMPT,
-        "            async with target.provider.attempt(\n                self._request(target, lease), on_connected=self._connected\n            ) as response:\n",
-        "            response = await target.provider.attempt(\n                self._request(target, lease), on_connected=self._connected\n            ).__aenter__()\n            if response:\n",
+        "            async with target.provider.attempt(\n                self._request(target, lease, asking), on_connected=self._connected\n            ) as response:\n",
+        "            response = await target.provider.attempt(\n                self._request(target, lease, asking), on_connected=self._connected\n            ).__aenter__()\n            if response:\n",
         "healthy",
     ),
     _mutant(
@@ -406,7 +406,7 @@ MUTANTS: Final = (
     _mutant(
         "one-key-for-all-plans",
         ATTEMPT,
-        "self._order.key.encode()",
+        "self._key.encode()",
         'self._exchange.door.exchange.encode() + b".1"',
         "exact",
     ),

@@ -62,6 +62,10 @@ def test_the_callers_own_fault_is_answered_as_the_provider_said_it(status: int, 
         ),
         (Failure(FailureKind.CONTEXT_LENGTH, 413), 413, "context_length"),
         (Failure(FailureKind.REFUSED, 422), 422, "request_refused"),
+        *(
+            (classify_status(status, b""), status, "request_refused")
+            for status in (405, 406, 410, 411, 414, 415, 416, 418, 451)
+        ),
         (Failure(FailureKind.NOT_FOUND, 404), 404, "not_found"),
         (classify_error({"code": 400}), 400, "request_refused"),
     ],
@@ -70,6 +74,7 @@ def test_an_answer_without_a_code_gets_ours(failure: Failure, status: int, code:
     """A content filter without a usable status is a 400."""
     error = public_error(failure, attempts=1)
     assert (error.status, error.code) == (status, code)
+    assert error.type == ("not_found_error" if status == 404 else "invalid_request_error")
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,13 @@ def body(**error: object) -> bytes:
         (402, FailureKind.UNUSABLE),
         (403, FailureKind.AUTH),
         (404, FailureKind.NOT_FOUND),
-        (405, FailureKind.UNUSABLE),
+        *(
+            (status, FailureKind.REFUSED)
+            for status in (405, 406, 410, 411, 413, 414, 415, 416, 418, 422, 451)
+        ),
+        *((status, FailureKind.UNUSABLE) for status in (407, 412, 421, 425, 431, 499)),
         (408, FailureKind.UNAVAILABLE),
         (409, FailureKind.UNAVAILABLE),
-        (413, FailureKind.REFUSED),
-        (422, FailureKind.REFUSED),
         (429, FailureKind.RATE_LIMITED),
         (500, FailureKind.UNAVAILABLE),
         (502, FailureKind.UNAVAILABLE),

@@ -69,6 +69,22 @@ def test_a_body_may_name_no_model(body: bytes, kind: bytes) -> None:
     assert (request.model, request.model_at) == ("", None)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "query", "stream"),
+    [
+        ("/v1/responses/r", "stream=true", True), ("/v1/responses/r", "starting_after=2&stream=1", True), ("/v1/responses/r", "stream=false&stream=True", True),
+        ("/v1/responses/r", "", False), ("/v1/responses/r", "stream=maybe&x=stream", False), ("/v1/files/f", "stream=true", False),
+    ],
+)  # fmt: skip
+def test_a_query_asks_for_the_events_of_a_stored_response(
+    endpoint: str, query: str, *, stream: bool
+) -> None:
+    """Of nothing else: there a provider may mean what it likes by it."""
+    made = finished(read_relayed_request(b"", b"", endpoint=endpoint, depth_max=8, query=query))
+    assert made.stream is stream
+    assert not finished(read_relayed_request(b"{}", JSON, endpoint=endpoint, depth_max=8, query=query)).stream  # fmt: skip
+
+
 def test_an_object_is_read_whatever_it_is_called() -> None:
     """A provider may do so, and must not see another model."""
     body = b'  {"model":"small"}'

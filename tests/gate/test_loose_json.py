@@ -12,6 +12,7 @@ from gate.loose_json import (
     integer,
     is_plain,
     is_utf8,
+    is_whole,
     items,
     paired,
     string,
@@ -72,3 +73,15 @@ def test_what_is_nested_too_deep_is_not_read() -> None:
     assert too_deep(deep)
     assert tolerant_object(deep) is None
     assert not too_deep(b'{"a":[' + b"[]," * 2 * DEPTH_MAX + b"1]}")
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b' {"a":[1]} \n', True), (b"[]", True), (b'"a"', True), (b'{"a":NaN}', True), (b'["\\ud83d"]', True), (b'"\xff"', True),
+        (b"", False), (b"12", False), (b"null", False), (b'{"a":1', False), (b'{"a":1}x', False), (b"[" * 5000, False), (b'{"a":"\\ud83d"', False), (b'"a","b":1', False), (b'{"a":NaN' + b"[" * 5000, False),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_whole_shows_its_end(data: bytes, whole: bool) -> None:
+    """A number that is cut is one, too."""
+    assert is_whole(data) is whole

@@ -6,7 +6,7 @@ import pytest
 
 from gate.events import Complete, RawDelta
 from gate.failure import Failure, FailureKind
-from gate.relay import ERROR_BYTES_MAX, OpaqueBody, OpaqueBytes, OpaqueStream
+from gate.relay import ERROR_BYTES_MAX, OpaqueBody, OpaqueBytes, OpaqueStream, StoredStream
 from gate.sse import SseDecoder
 
 PIECE = (RawDelta(),)
@@ -61,6 +61,54 @@ def test_a_body_may_be_an_error_or_nothing() -> None:
     assert body.eof().end == Failure(FailureKind.UNAVAILABLE, 500)
     assert body.eof() == ([], False, Failure(FailureKind.EMPTY))
     assert OpaqueBody(may_be_empty=True).eof() == ([], False, Complete())
+
+
+def test_json_shows_its_own_end() -> None:
+    """A close may have cut anything else; only what parses to its end has one."""
+    for data, whole in ((b'\xef\xbb\xbf{"data":[1]}', True), (b'{"object":"list","mod', False), (b"12", False)):  # fmt: skip
+        body = OpaqueBody()
+        body.feed(data)
+        assert (body.eof().end, body.ends_itself) == (Complete(), whole)
+    assert not OpaqueBytes().ends_itself
+
+
+def test_events_show_their_own_end_by_done() -> None:
+    """As the last of them."""
+    stream = OpaqueStream()
+    seen = []
+    for raw in (b"data: x\n\n", b"data: [DONE] \n\n", b": c\n\n", b"data: y\n\n"):
+        stream.take(SseDecoder(event_bytes_max=99).feed(raw))
+        seen.append(stream.ends_itself)
+    assert seen == [False, True, True, False]
+
+
+ENDS = [
+    b'{"type":"response.completed","response":{"status":"completed"}}', b'{"type":"response.failed"}', b'{"type":"response.done","response":{"status":"cancelled"}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("last", ENDS)
+def test_a_stored_response_is_told_to_its_end(last: bytes) -> None:
+    """Whatever became of it; what comes behind is kept back with it, and no error there counts."""
+    stream = StoredStream()
+    begun = b'{"type":"response.created","response":{"status":"in_progress"}}'
+    events = SseDecoder(event_bytes_max=999).feed(b"data: %b\n\n: c\n\ndata: [1]\n\n" % begun)
+    step = stream.take(events)
+    assert [frame.closing for frame in step.frames] == [False, False]
+    assert (stream.complete, stream.eof().end, stream.ends_itself) == (False, Failure(FailureKind.MISSING_TERMINAL), False)  # fmt: skip
+    raw = b'data: %b\n\ndata: {"error":{"code":500}}\n\ndata: [DONE]\n\n' % last
+    step = stream.take(SseDecoder(event_bytes_max=999).feed(raw))
+    assert [frame.closing for frame in step.frames] == [True, True]
+    assert (step.progress, step.end, stream.complete, stream.ignored) == (True, None, True, 1)
+    assert (stream.eof(), stream.ends_itself) == (([], False, Complete()), True)
+
+
+def test_an_error_before_the_end_of_a_stored_response_is_one() -> None:
+    """It is the provider's, not the response's."""
+    raw = b'data: {}\n\ndata: {"error":{"code":500}}\n\n'
+    step = StoredStream().take(SseDecoder(event_bytes_max=999).feed(raw))
+    assert len(step.frames) == 1
+    assert step.end == Failure(FailureKind.UNAVAILABLE, 500)
 
 
 def test_bytes_pass_as_they_come() -> None:

@@ -204,7 +204,7 @@ def test_a_response_that_failed_is_not_relayed() -> None:
 def test_a_response_object_is_one_frame() -> None:
     """Renamed once; one that failed or is no response is not relayed."""
     data = json.dumps(response("completed", message("hi"), text={"model": "big"})).encode()
-    to = reader(RESPONSES_PATH, b"application/json", echo=True)
+    to = reader(RESPONSES_PATH, b"application/json", echo=True, stream=False)
     frames, end = read([data[:9], data[9:]], to)
     assert (raw(frames), end) == (
         data.replace(b'"model": "big"', b'"model": "small"', 1),
@@ -212,10 +212,10 @@ def test_a_response_object_is_one_frame() -> None:
     )
     assert (to.complete, len(frames)) == (True, 1)
     for bad in (response("failed"), {"error": {"code": 500}}, {"id": "x"}):
-        frames, end = read([json.dumps(bad).encode()], reader(RESPONSES_PATH, b"application/json"))
+        to = reader(RESPONSES_PATH, b"application/json", stream=False)
+        frames, end = read([json.dumps(bad).encode()], to)
         assert isinstance(end, Failure)
         assert frames == []
-    assert tunnel_reader(RESPONSES_PATH, b"text/html", echo=None, choices=1, event_bytes_max=9, body_bytes_max=9, stream=True) is None  # fmt: skip
 
 
 def body(said: str, endpoint: str = CHAT) -> bytes:
@@ -225,11 +225,10 @@ def body(said: str, endpoint: str = CHAT) -> bytes:
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_body_is_one_frame(endpoint: str, *, stream: bool) -> None:
+def test_a_body_is_one_frame(endpoint: str) -> None:
     """Renamed once, whole."""
     data = body("hi", endpoint)
-    to = reader(endpoint, b"application/json", echo=True, stream=stream)
+    to = reader(endpoint, b"application/json", echo=True, stream=False)
     frames, end = read([data[:5], data[5:]], to)
     assert (raw(frames), end) == (data.replace(b'"m"', b'"small"'), Complete())
     assert len(frames) == 1
@@ -246,24 +245,27 @@ def test_a_body_that_is_no_answer_is_not_relayed() -> None:
         (body("hi")[:-3], FailureKind.MALFORMED),
         (b"[]", FailureKind.MALFORMED),
     ):
-        frames, end = read([data] if data else [], reader(kind=json_type))
+        frames, end = read([data] if data else [], reader(kind=json_type, stream=False))
         assert isinstance(end, Failure)
         assert (raw(frames), end.kind) == (b"", kind)
-    to = reader(kind=json_type, limit=10)
+    to = reader(kind=json_type, limit=10, stream=False)
     assert to.feed(b"x" * 6).end is None
     assert to.pending == 6
     assert to.feed(b"x" * 6).end == Failure(FailureKind.HELD_LIMIT)
 
 
 def test_which_reader_an_answer_gets() -> None:
-    """By endpoint and type; what is understood has to be of a type that it can have."""
+    """By endpoint and type; what is understood has to be of the type that was asked for."""
     known = [CHAT, COMPLETIONS, RESPONSES_PATH, "/v1/embeddings", "/v1/responses/compact"]
     assert [is_watched(each) for each in known] == [True, True, True, False, False]
-    for endpoint in (CHAT, COMPLETIONS):
-        assert tunnel_reader(endpoint, b"text/html", echo=None, choices=1, event_bytes_max=9, body_bytes_max=9, stream=True) is None  # fmt: skip
+    wrong = ((b"text/html", True), (b"", False), (b"application/json", True), (SSE, False))
+    for endpoint, (kind, stream) in itertools.product(known[:3], wrong):
+        assert tunnel_reader(endpoint, kind, echo=None, choices=1, event_bytes_max=9, body_bytes_max=9, stream=stream) is None  # fmt: skip
     assert isinstance(reader("/v1/files", b"application/problem+json"), TunnelBodyReader)
     assert isinstance(reader("/v1/files", b""), OpaqueBytes)
     assert isinstance(reader("/v1/files"), TunnelStreamReader)
+    assert read([DONE], reader("/v1/files"))[1] == Complete()
+    assert read([DONE], reader("/v1/responses/r"))[1] == Failure(FailureKind.MISSING_TERMINAL)
     for kind in (b"", b"application/json"):
         assert read([], reader("/v1/files", kind, may_be_empty=True))[1] == Complete()
         assert read([], reader("/v1/files", kind))[1] == Failure(FailureKind.EMPTY)

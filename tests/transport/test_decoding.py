@@ -39,7 +39,9 @@ PACKED: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
 class Reads:
     """A response whose reads are written down."""
 
-    def __init__(self, reads: Sequence[bytes], coding: bytes = b"gzip") -> None:
+    def __init__(
+        self, reads: Sequence[bytes], coding: bytes = b"gzip", *, end: UpstreamFault | None = None
+    ) -> None:
         self.status = 200
         self.headers: Headers = [
             (b"content-type", b"text/event-stream"),
@@ -47,13 +49,18 @@ class Reads:
             (b"content-length", b"77"),
         ]
         self._reads = list(reads)
+        self._end = end
 
     async def read(self) -> bytes:
+        if not self._reads and self._end is not None:
+            raise UpstreamFailed(self._end)
         return self._reads.pop(0) if self._reads else b""
 
 
-async def _all_of(reads: Sequence[bytes], coding: bytes) -> bytes:
-    response = DecodedResponse(Reads(reads, coding), decoder_for([coding]))
+async def _all_of(
+    reads: Sequence[bytes], coding: bytes, *, end: UpstreamFault | None = None
+) -> bytes:
+    response = DecodedResponse(Reads(reads, coding, end=end), decoder_for([coding]))
     body = b""
     while piece := await response.read():
         body += piece
@@ -111,6 +118,18 @@ async def test_an_empty_body_is_cut_as_well() -> None:
     with pytest.raises(UpstreamFailed) as failure:
         await _all_of([], b"gzip")
     assert failure.value.fault is UpstreamFault.CUT
+
+
+@pytest.mark.parametrize("name", PACKED)
+async def test_an_encoding_tells_where_a_body_ends_that_only_the_close_ends(name: str) -> None:
+    """Whole or cut; any other fault stays what it is."""
+    coding, pack = PACKED[name]
+    assert await _all_of([pack(TEXT)], coding, end=UpstreamFault.CLOSED) == TEXT
+    for fault in (UpstreamFault.CLOSED, UpstreamFault.RESET):
+        with pytest.raises(UpstreamFailed) as failure:
+            await _all_of([pack(TEXT)[:-9]], coding, end=fault)
+        expected = UpstreamFault.CUT if fault is UpstreamFault.CLOSED else fault
+        assert failure.value.fault is expected
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"br"])

@@ -49,12 +49,11 @@ FRAMINGS = {
         False,
     ),
     "HTTP/1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"hello", False),
-    "until the end": (HEAD + b"\r\nhello", b"hello", False),
-    "until the end, identity": (
-        HEAD + b"Transfer-Encoding: identity\r\n\r\nhello",
-        b"hello",
-        False,
-    ),
+}
+UNTIL_THE_CLOSE = {
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\n\r\n",
+    "HTTP/1.1": HEAD + b"\r\n",
+    "identity": HEAD + b"Transfer-Encoding: identity\r\n\r\n",
 }
 
 
@@ -122,6 +121,23 @@ async def test_every_framing_is_read_to_its_end(name: str, at_a_time: int) -> No
     assert body == expected
     assert all(key == key.lower() and key != b"x-t" for key, _ in answer.headers)
     assert net.open == transport.connections_open == transport.connections_idle == survives
+
+
+@pytest.mark.parametrize("name", UNTIL_THE_CLOSE)
+async def test_a_body_that_only_the_close_ends_says_so(name: str) -> None:
+    """All of it is read before; and every read after that says so again."""
+    net = MemoryNet()
+    transport = Http1Transport(net)
+    async with trio.open_nursery() as nursery:
+        head = UNTIL_THE_CLOSE[name]
+        nursery.start_soon(net.serve, answers([head + b"he", b"llo"], close=True))
+        answer = await _send(transport)
+        assert await answer.read() + await answer.read() == b"hello"
+        for _ in range(2):
+            with pytest.raises(UpstreamFailed) as caught:
+                await answer.read()
+            assert caught.value.fault is UpstreamFault.CLOSED
+    assert net.open == transport.connections_open == 0
 
 
 @given(

@@ -97,6 +97,19 @@ async def test_what_goes_wrong_is_no_verdict(answer: bytes, code: str) -> None:
     assert caught.value.public_code == code
 
 
+async def test_a_verdict_that_only_the_close_ends_is_one_where_it_can_be_read() -> None:
+    """HTTP/1.0: half a verdict is none."""
+    head = b"HTTP/1.0 200 OK\r\n\r\n"
+    whole = answers([head + b'{"pass":true}'], close=True)
+    half = answers([head + b'{"pass":tr'], close=True)
+    async with service(whole, half) as webhook:
+        asker = webhook.begin("ex-1", 1, NEW)
+        assert await asker.judge(ASKED) == Passed(1)
+        with pytest.raises(FilterUnavailable) as caught:
+            await asker.judge(ASKED)
+    assert caught.value.public_code == "webhook_answer"
+
+
 async def test_a_question_that_is_given_up_closes_its_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
