@@ -94,7 +94,10 @@ class ToolEnd(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class AudioDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A piece of audio. `transcript`: what of it is said in words beside it."""
+
     choice: int
+    transcript: str = ""
 
 
 class RawDelta(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -20,6 +20,7 @@ __all__ = [
     "is_plain",
     "is_utf8",
     "items",
+    "joined_halves",
     "member_value",
     "paired",
     "string",
@@ -91,6 +92,12 @@ def is_utf8(data: bytes) -> bool:
 def paired(text: str) -> str:
     """`text` with halves of a surrogate pair that stand side by side made one character, and every other half U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def joined_halves(text: str) -> tuple[str, str]:
+    """`text` less a half at its end, and that half."""
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    return paired(text[: len(text) - len(half)]), half
 
 
 def encoded(value: object) -> bytes:

@@ -139,7 +139,12 @@ class _Chunk(msgspec.Struct):
     detail: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Audio(msgspec.Struct):
+    transcript: str | None = None
+
+
 _fast: Final = msgspec.json.Decoder(_Chunk)
+_fast_audio: Final = msgspec.json.Decoder(_Audio)
 _NULL: Final = msgspec.Raw(b"null")
 _BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
 _DONE_WORD: Final = re.compile(rb"\[?\s*done\s*\]?", re.IGNORECASE)
@@ -166,11 +171,11 @@ def _decode(data: bytes, size: int) -> Frame | Failure:
         return Failure(FailureKind.MALFORMED)
     try:
         chunk = _fast.decode(data)
+        events = _events(chunk)
     except (msgspec.MsgspecError, RecursionError):
         return _tolerant(data, size)
     if chunk.object == "error" or chunk.type == "error" or chunk.detail != _NULL:
         return _tolerant(data, size)
-    events = _events(chunk)
     plain = b"\n" not in data and (data.isascii() or is_utf8(data))
     return Frame(data, tuple(events), size, _mend(chunk, events) | (0 if plain else _BYTES))
 
@@ -250,7 +255,7 @@ def _rare(delta: _Delta, index: int) -> Iterator[Event]:
     if delta.refusal:
         yield RefusalDelta(index, delta.refusal)
     if bytes(delta.audio) not in _NOTHING:
-        yield AudioDelta(index)
+        yield AudioDelta(index, _fast_audio.decode(delta.audio).transcript or "")
 
 
 # ---- the tolerant tier -----------------------------------------------------------------------------
@@ -307,9 +312,11 @@ def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
         tool_calls=[loose_tool(tool) for tool in items(delta.get("tool_calls"))],
         function_call=loose_function(delta.get("function_call")),
     )
-    if delta.get("audio"):
-        loose.audio = msgspec.Raw(b"true")
-    texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal)
+    audio = delta.get("audio")
+    spoken = string(audio.get("transcript")) if isinstance(audio, Mapping) else None
+    if audio:
+        loose.audio = msgspec.Raw(encoded({"transcript": spoken}))
+    texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal, spoken)
     if any(text and LONE_HALF.search(text) for text in texts):
         mend |= Mend.TEXT
     if odd_calls(delta):

@@ -76,6 +76,11 @@ def test_a_frame_keeps_the_payloads_own_bytes_and_knows_what_it_came_in() -> Non
         (b'{"reasoning_content":"a","reasoning":"a"}', (ReasoningDelta(0, "a"),)),
         (b'{"refusal":"no"}', (RefusalDelta(0, "no"),)),
         (b'{"audio":{"id":"a1"}}', (AudioDelta(0),)),
+        (b'{"audio":{"id":"a1","transcript":"hi \\u00e9"}}', (AudioDelta(0, "hi é"),)),
+        (b'{"audio":{"data":"AA","transcript":null}}', (AudioDelta(0),)),
+        (b'{"audio":{"transcript":5}}', (AudioDelta(0),)),
+        (b'{"audio":{"transcript":"a\\ud83d"}}', (AudioDelta(0, "a\ufffd"),)),
+        (b'{"audio":["a"]}', (AudioDelta(0),)),
         (b'{"audio":{}}', ()),
         (b'{"function_call":{"name":"f"}}', (ToolDelta(0, -1, None, "f", None),)),
         (b'{"tool_calls":[{"index":1,"custom":{"name":"c","input":"x"}}]}', (ToolDelta(0, 1, None, "c", "x", custom=True),)),
@@ -94,7 +99,7 @@ def test_each_channel_of_a_delta_is_an_event(delta: bytes, events: tuple[Event, 
 def test_both_tiers_read_the_same_events() -> None:
     """A number that is none sends a payload through the tolerant tier; its events are those of the strict one."""
     delta = (
-        b'{"role":"assistant","content":"t","reasoning":"r","refusal":"n","audio":{"id":"a"},"function_call":{"name":"g","arguments":"2"},'
+        b'{"role":"assistant","content":"t","reasoning":"r","refusal":"n","audio":{"id":"a","transcript":"s"},"function_call":{"name":"g","arguments":"2"},'
         b'"tool_calls":[{"index":0,"id":"i","function":{"name":"f","arguments":"1"}},{"custom":{"name":"c","input":"3"}},{}]}'
     )
     choices = b'"choices":[{"index":2,"delta":%b,"finish_reason":"stop"}],"usage":{"a":1}}' % delta
