@@ -352,12 +352,14 @@ class Encoder:
         values = {**said, **at, part.field: msgspec.json.encode(part.text)}
         if value_of(said.get(part.field)) == part.text:
             values[part.field] = said[part.field]
-        if part.kind == "output_text":
-            values.setdefault("logprobs", b"[]")
-        self._write(text_done, values)
         part_done = "response.reasoning_summary_part.done" if part.summary else "response.content_part.done"  # fmt: skip
         known = part.dones.get(part_done, {})
         told = members(known["part"]) if "part" in known else None
+        if part.kind == "output_text":
+            same = told is not None and value_of(told.get(part.field)) == part.text
+            beside = without_nulls(told) if same and told is not None else {}
+            values.setdefault("logprobs", beside.get("logprobs", b"[]"))
+        self._write(text_done, values)
         self._write(part_done, {**known, **at, "part": part.object(told)})
 
     def _close(self, item: Item, *, status: str = "completed") -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from gate.endpoints import RESPONSES
@@ -244,38 +243,6 @@ def test_events_that_nobody_knows_are_numbered_and_pass() -> None:
     assert (told["output_index"], told["item_id"], told["odd name"]) == (0, "ws_up", 1)
     assert [e["x"] for e in got.events if e["type"] == "response.new.thing"] == [1]
     assert got.response["output"][0] == {"type": "web_search_call", "id": "ws_up", "status": "completed"}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ({"id": "resp_9", "model": "real", "z": 1}, {"id": "resp_1", "model": "alias", "z": 1}),
-        ({"created_at": 9, "status": "queued"}, {"created_at": 7, "status": "queued"}),
-        ({"z": {"id": "resp_9", "model": "real"}}, {"z": {"id": "resp_9", "model": "real"}}),
-        ("resp_9", "resp_9"),
-        (None, None),
-    ],
-)
-def test_an_event_that_nobody_knows_names_no_other_response(said: object, told: object) -> None:
-    """Nor does one that is known: another attempt's id, or its provider's model, is nowhere in the answer."""
-    named = event("new.thing", response_id="resp_9", model="real", response=said, x=1)
-    delta = event("output_text.delta", delta="Hi", response_id="resp_9", response=said)
-    framing = ResponsesSse(msgspec.structs.replace(start(endpoint=RESPONSES), id="resp_1"))
-    data = created() + named + delta
-    data += event("completed", response=response(), response_id="resp_9")
-    written = framing.release(frames_of(data)) + framing.success(STOP)
-    events = [json.loads(line[6:]) for line in written.splitlines() if line[:1] == b"d"]
-    (known,) = [each for each in events if "x" in each]
-    assert (known["response_id"], known["model"], known["response"]) == ("resp_1", "alias", told)
-    assert {each["response_id"] for each in events if "response_id" in each} == {"resp_1"}
-    assert [each["response"] for each in events if each["type"].endswith("text.delta")] == [told]  # fmt: skip
-
-
-def test_a_mentioned_response_of_this_identity_keeps_its_bytes() -> None:
-    said = b'{"id" : "chatcmpl-1", "model":"\\u0061lias","n":1.0}'
-    named = b'data: {"type":"response.new.thing","response":%b}\n\n' % said
-    released = sse().release(frames_of(created() + text("Hi") + named))
-    assert b'"response":%b}' % said in released
 
 
 def test_annotations_stay_with_their_part() -> None:
