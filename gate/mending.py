@@ -33,7 +33,7 @@ from gate.loose_json import paired, tolerant_object
 from gate.mending_renewal import Renewal
 from gate.mending_think import ThinkTags
 from gate.mending_tools import ToolMender
-from gate.openai import finish_reason
+from gate.openai import finish_reason, says_failure
 from gate.splice import (
     Member,
     apply_edits,
@@ -140,10 +140,16 @@ class ChatMender:
             frames += self._tags.finish()
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
-        # A choice that nobody asked for has no ending of its own to tell.
-        finishes = tuple(
-            self._ending(fact) for fact in self._finishes.values() if fact.choice < self._choices
-        )
+        asked = [fact for fact in self._finishes.values() if fact.choice < self._choices]
+        # A choice that nobody asked for ends behind the others, if anything of it was told and it did not fail.
+        more = [
+            fact
+            for fact in self._finishes.values()
+            if fact.choice >= self._choices
+            and fact.choice in self._roles
+            and not says_failure(fact.reason)
+        ]
+        finishes = tuple(map(self._ending, [*asked, *more]))
         facts = Facts(finishes, self.usage, self._usage_members, frozenset(self._roles))
         return frames, facts
 
