@@ -1,6 +1,7 @@
 """Mending: the ordered, lossless repairs of a chat attempt's frames before anything judges them.
 
     0. calls       tool calls are put together (`gate.mending_tools`); what is held for that meets the other steps when it goes on
+    0. index       a choice that says no number is the first
     1. fields      content as a list of parts becomes a string; a payload of several lines, or not UTF-8, becomes one line of UTF-8
     2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD (both: `gate.mending_renewal`)
     3. names       reasoning goes under the name that the route writes
@@ -269,6 +270,7 @@ class ChatMender:
         members = members_of(data, start)
         values = {member.key: member for member in members}
         index = integer_of(data, values.get("index"))
+        edits += _with_index(data, members, values.get("index"), start)
         had_facts = kept = False
         reason = values.get("finish_reason")
         said = data[reason.value_start : reason.value_end] if reason is not None else b""
@@ -329,6 +331,17 @@ class ChatMender:
 def _says(raw: bytes) -> bool:
     """Whether a value is a string with something in it."""
     return raw.startswith(b'"') and raw != b'""'
+
+
+def _with_index(
+    data: bytes, members: tuple[Member, ...], index: Member | None, start: int
+) -> list[Edit]:
+    """The edits that make a choice without a number say its index: it is the first."""
+    if index is None:
+        return [(start + 1, start + 1, b'"index":0,' if members else b'"index":0')]
+    raw = data[index.value_start : index.value_end]
+    fine = raw.isdigit() or raw[1:].isdigit()
+    return [] if fine else [(index.value_start, index.value_end, b"0")]
 
 
 def _with_role(members: tuple[Member, ...], names: list[str], start: int) -> list[Edit]:

@@ -31,7 +31,6 @@ from gate.failure import Failure, FailureKind, classify_error
 from gate.loose_json import (
     SHALLOW_BYTES,
     encoded,
-    integer,
     is_plain,
     is_utf8,
     items,
@@ -126,7 +125,7 @@ class _Delta(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
 
@@ -185,6 +184,7 @@ _FACTS: Final = Mend.FACTS.value
 _BYTES: Final = Mend.BYTES.value
 _TOOLS: Final = Mend.TOOLS.value
 _CALLS: Final = Mend.CALLS.value
+_INDEX: Final = Mend.INDEX.value
 _REASONING: Final = Mend.REASONING.value
 _REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
 
@@ -192,6 +192,9 @@ _REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
 def _mend(chunk: _Chunk, events: list[Event]) -> int:
     """The flags that follow from what is in the chunk."""
     mend = 0
+    for choice in chunk.choices or ():
+        if choice.index is None:
+            mend = _INDEX
     for event in events:
         if isinstance(event, RoleDelta | Finish | UsageReport):
             mend |= _FACTS
@@ -230,7 +233,7 @@ def note_of(data: bytes) -> Note | Failure:
 def _events(chunk: _Chunk) -> list[Event]:
     events: list[Event] = []
     for choice in chunk.choices or ():
-        delta, index = choice.delta, choice.index
+        delta, index = choice.delta, choice.index or 0
         if delta is not None:
             if delta.role:
                 events.append(RoleDelta(index, delta.role))
@@ -281,7 +284,8 @@ def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
         loose, needs = _loose_delta(delta) if isinstance(delta, Mapping) else (None, Mend.NOTHING)
         mend |= needs
         finish = paired(string(choice.get("finish_reason")) or "")
-        chunk.choices.append(_Choice(integer(choice.get("index")), loose, finish))
+        index = choice.get("index")
+        chunk.choices.append(_Choice(index if type(index) is int else None, loose, finish))
     usage = value.get("usage")
     if isinstance(usage, Mapping) and usage:
         chunk.usage = msgspec.Raw(encoded(usage))

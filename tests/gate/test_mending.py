@@ -512,3 +512,19 @@ def test_a_choice_that_nobody_asked_for_ends_behind_the_others(
     mender.mend(frames_of(*said, *ends))
     facts = mender.finish(Complete())[1]
     assert [(fact.choice, fact.reason) for fact in facts.finishes] == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b'"delta":{"content":"a"}', b'"index":0,"delta":{"content":"a"}'),
+        (b'"index" : null,"delta":{"content":"a"}', b'"index" : 0,"delta":{"content":"a"}'),
+        (b'"index":"1","delta":{"content":"a"}', b'"index":0,"delta":{"content":"a"}'),
+        (b"", b'"index":0'),
+    ],
+)
+def test_a_choice_without_a_number_gets_one(said: bytes, told: bytes) -> None:
+    """Every other byte stays, and a choice that has one keeps it."""
+    first = delta(b'"role":"assistant","content":""')
+    (frame,) = mended(first, b'{"choices":[{%b}],"x":1.0}' % said)[1:]
+    assert frame == b'{"choices":[{%b}],"x":1.0}' % told
