@@ -94,7 +94,10 @@ class ToolEnd(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class AudioDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A piece of audio. `transcript`: what of it is said in words beside it."""
+
     choice: int
+    transcript: str = ""
 
 
 class RawDelta(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -182,6 +185,7 @@ class Mend(IntFlag):
     REASONING = 16  # reasoning under the name `reasoning`
     REASONING_CONTENT = 32  # reasoning under the name `reasoning_content`
     TOOLS = 64  # a piece of a tool call
+    INDEX = 256  # a choice without an index that is a number
     CALLS = 128  # one that can't stay as it is: no type, arguments or an index of another kind, half a pair in the arguments
 
 

@@ -32,7 +32,8 @@ __all__ = [
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _EMPTY_CALLS: Final = re.compile(rb'"tool_calls"\s*:\s*\[\s*\]')
-_CHUNK: Final = b'"object":"chat.completion.chunk"'
+_CHUNK: Final = b'"chat.completion.chunk"'
+_COMPLETION: Final = b'"chat.completion"'
 JSON_HEADERS: Final = ((b"content-type", b"application/json"),)
 SSE_HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -81,21 +82,28 @@ def sse_error(error: PublicError) -> bytes:
 
 
 class Identify:
-    """Puts one identity into chunk after chunk. `hides_usage`: a `usage` that is null, because somebody else has asked for it, is taken out."""
+    """Puts one identity into chunk after chunk, and what such an object is called where it does not say. `hides_usage`: a `usage` that is null, because somebody else has asked for it, is taken out."""
 
     def __init__(
-        self, identity: str, created: int, model: str, *, hides_usage: bool = False
+        self,
+        identity: str,
+        created: int,
+        model: str,
+        *,
+        kind: bytes = _CHUNK,
+        hides_usage: bool = False,
     ) -> None:
         self._hides_usage = hides_usage
         self._values = {
             "id": msgspec.json.encode(identity),
+            "object": kind,
             "created": str(created).encode(),
             "model": msgspec.json.encode(model),
         }
         self.members = b",".join(
             (
                 b'"id":' + self._values["id"],
-                _CHUNK,
+                b'"object":' + kind,
                 b'"created":' + self._values["created"],
                 b'"model":' + self._values["model"],
             )
@@ -119,6 +127,7 @@ class Identify:
             (member.value_start, member.value_end, self._values[member.key])
             for member in members
             if member.key in self._values
+            and (member.key != "object" or data[member.value_start : member.value_end] == b"null")
         ]
         named = {member.key for member in members}
         if self._hides_usage:
@@ -159,6 +168,23 @@ def _without_empty_calls(body: bytes) -> bytes:
     return apply_edits(body, edits)
 
 
+def _numbered(body: bytes) -> bytes:
+    """Every choice says its index: where its provider says none, its place."""
+    edits: list[tuple[int, int, bytes]] = []
+    choices = [each.value_start for each in members_of(body) if each.key == "choices"]
+    starts = [start for start, _ in elements_of(body, choices[-1])] if choices else []
+    for number, start in enumerate(each for each in starts if body.startswith(b"{", each)):
+        members = members_of(body, start)
+        index = next((each for each in members if each.key == "index"), None)
+        if index is None:
+            edits.append(
+                (start + 1, start + 1, b'"index":%d%b' % (number, b"," if members else b""))
+            )
+        elif body[index.value_start : index.value_end] == b"null":
+            edits.append((index.value_start, index.value_end, b"%d" % number))
+    return apply_edits(body, edits)
+
+
 def _empty_calls(body: bytes, members: tuple[Member, ...]) -> Iterator[tuple[int, int, bytes]]:
     for index, member in enumerate(members):
         if _EMPTY_CALLS.fullmatch(body, member.key_start, member.value_end):
@@ -175,7 +201,8 @@ def _null_usage(data: bytes, members: tuple[Member, ...]) -> Iterator[tuple[int,
 
 def _names_identity(middle: bytes) -> bool:
     """Whether the bytes between the remembered ends name a member of the identity; then only a scan can tell whose it is."""
-    return b'"id"' in middle or b'"model"' in middle or b'"created"' in middle
+    names = (b'"id"', b'"model"', b'"created"', b'"object"')
+    return any(name in middle for name in names)
 
 
 class ChatSse:
@@ -260,8 +287,8 @@ class ChatJson:
     def _patched(self, whole: Frame, facts: Facts) -> bytes:
         """A provider's own object: the identity put in, finish reasons as OpenAI spells them, and no list of calls where there are none."""
         start = self._start
-        data = _without_empty_calls(whole.data)
-        body = Identify(start.id, start.created, start.shape.model).patch(data)
+        data = _numbered(_without_empty_calls(whole.data))
+        body = Identify(start.id, start.created, start.shape.model, kind=_COMPLETION).patch(data)
         reasons = {fact.choice: fact.reason for fact in facts.finishes}
         if not any(
             isinstance(event, Finish) and event.said != reasons.get(event.choice, event.reason)

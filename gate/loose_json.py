@@ -21,6 +21,7 @@ __all__ = [
     "is_utf8",
     "is_whole",
     "items",
+    "joined_halves",
     "member_value",
     "paired",
     "string",
@@ -115,6 +116,12 @@ def is_utf8(data: bytes) -> bool:
 def paired(text: str) -> str:
     """`text` with halves of a surrogate pair that stand side by side made one character, and every other half U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def joined_halves(text: str) -> tuple[str, str]:
+    """`text` less a half at its end, and that half."""
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    return paired(text[: len(text) - len(half)]), half
 
 
 def encoded(value: object) -> bytes:

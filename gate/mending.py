@@ -1,8 +1,9 @@
 """Mending: the ordered, lossless repairs of a chat attempt's frames before anything judges them.
 
     0. calls       tool calls are put together (`gate.mending_tools`); what is held for that meets the other steps when it goes on
+    0. index       a choice that says no number is the first
     1. fields      content as a list of parts becomes a string; a payload of several lines, or not UTF-8, becomes one line of UTF-8
-    2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD
+    2. surrogates  half of a pair that ends a delta moves to where the other half begins; a half that stays alone becomes U+FFFD (both: `gate.mending_renewal`)
     3. names       reasoning goes under the name that the route writes
     4. facts       finish reasons, usage and repeated roles are taken out and kept with the attempt; a frame that had nothing else goes
     5. role        the first frame of a choice says its role, once
@@ -14,8 +15,8 @@ splicing, calls, fields and surrogates by encoding it anew, unknown members incl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -27,16 +28,13 @@ from gate.events import (
     Frame,
     Identity,
     Mend,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolEnd,
     UsageReport,
 )
-from gate.loose_json import encoded, integer, items, paired, tolerant_object
+from gate.loose_json import paired, tolerant_object
+from gate.mending_renewal import Renewal
 from gate.mending_think import ThinkTags
 from gate.mending_tools import ToolMender
-from gate.openai import decode_object, finish_reason
+from gate.openai import finish_reason, says_failure
 from gate.splice import (
     Member,
     apply_edits,
@@ -50,24 +48,13 @@ from gate.usage import merge_usage
 
 __all__ = ["ChatMender"]
 
-_TEXTS: Final[Mapping[str, type[TextDelta | ReasoningDelta | RefusalDelta]]] = {
-    "content": TextDelta,
-    "reasoning_content": ReasoningDelta,
-    "reasoning": ReasoningDelta,
-    "refusal": RefusalDelta,
-}
 _EMPTY_VALUES: Final = frozenset({b"null", b'""', b"[]", b"{}"})
 _ENVELOPE: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
 _CHOICE_OWN: Final = frozenset({"index", "delta", "finish_reason", "logprobs"})
 _OTHER_NAME: Final = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}
 CHOICES_MAX: Final = 1 << 31  # no bound, where nobody says how many choices were asked for
-_NAME_FLAGS: Final = {
-    "reasoning": Mend.REASONING.value,
-    "reasoning_content": Mend.REASONING_CONTENT.value,
-}
 _NAMES: Final = (Mend.REASONING | Mend.REASONING_CONTENT).value
 _TOOLS: Final = Mend.TOOLS.value
-_RENEW: Final = (Mend.FIELDS | Mend.BYTES | Mend.TEXT).value
 
 Edit = tuple[int, int, bytes]
 
@@ -96,7 +83,8 @@ class ChatMender:
         self._concerns = ~fine.value
         self._tools = ToolMender(ceiling=ceiling)
         self._roles = set(roles)
-        self._halves: dict[tuple[int, str], str] = {}
+        self._renewal = Renewal()
+        self._halves = self._renewal.halves  # looked at for every frame
         self._finishes: dict[int, FinishFact] = {}
         self._usage: list[bytes] = []
         self._usage_members = b""
@@ -145,18 +133,24 @@ class ChatMender:
     def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
         """The frames that were still held, and the facts of a complete attempt."""
         frames = [mended for each in self._tools.finish() for mended in self._step(each)]
-        alone, self._halves = self._halves, {}
+        alone = self._renewal.finish()
         if self._tags is not None:
             frames = self._tags.feed(frames)
-        frames += self.mend([_text_frame(choice, name, "\ufffd") for choice, name in alone])
+        frames += self.mend(alone)
         if self._tags is not None:
             frames += self._tags.finish()
         for implied in end.implied:
             self._finishes.setdefault(implied.choice, FinishFact(implied.choice, implied.reason))
-        # A choice that nobody asked for has no ending of its own to tell.
-        finishes = tuple(
-            self._ending(fact) for fact in self._finishes.values() if fact.choice < self._choices
-        )
+        asked = [fact for fact in self._finishes.values() if fact.choice < self._choices]
+        # A choice that nobody asked for ends behind the others, if anything of it was told and it did not fail.
+        more = [
+            fact
+            for fact in self._finishes.values()
+            if fact.choice >= self._choices
+            and fact.choice in self._roles
+            and not says_failure(fact.reason)
+        ]
+        finishes = tuple(map(self._ending, [*asked, *more]))
         facts = Facts(finishes, self.usage, self._usage_members, frozenset(self._roles))
         return frames, facts
 
@@ -228,8 +222,7 @@ class ChatMender:
         return sorted(edits)
 
     def _mend(self, frame: Frame) -> Iterator[Frame]:
-        if frame.mend & _RENEW or self._halves:
-            frame = self._renewed(frame)
+        frame = self._renewal.renewed(frame)
         for event in frame.events:
             if isinstance(event, Identity):
                 self._identify(event)
@@ -245,49 +238,6 @@ class ChatMender:
         # Whoever wants to go on behind this frame has to know that half a character is missing.
         torn = Mend.TEXT.value if self._halves else 0
         yield frame if frame.mend == torn else msgspec.structs.replace(frame, mend=torn)
-
-    # ---- steps 1 and 2: encode anew -----------------------------------------------------------------
-
-    def _renewed(self, frame: Frame) -> Frame:
-        value = tolerant_object(frame.data)
-        assert value is not None, "a frame is a JSON object"
-        changed = bool(frame.mend & _RENEW)
-        for choice in items(value.get("choices")):
-            delta = choice.get("delta")
-            if isinstance(delta, dict):
-                changed |= self._renew_delta(integer(choice.get("index")), delta)
-        if not changed:
-            return frame
-        data = encoded(value)
-        events, _ = decode_object(value)
-        added = [event for event in frame.events if isinstance(event, Identity | ToolEnd)]
-        return Frame(data, (*events, *added), frame.size, frame.mend)
-
-    def _renew_delta(self, choice: int, delta: dict[str, Any]) -> bool:
-        changed = False
-        if isinstance(delta.get("content"), list):
-            events, _ = decode_object({"choices": [{"delta": {"content": delta["content"]}}]})
-            delta["content"] = "".join(
-                event.text for event in events if isinstance(event, TextDelta)
-            )
-            thinking = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
-            if thinking:
-                delta["reasoning_content"] = thinking
-            changed = True
-        for name in _TEXTS:
-            text = delta.get(name)
-            if isinstance(text, str) and text:
-                delta[name] = self._joined(choice, name, text)
-                changed |= delta[name] != text
-        return changed
-
-    def _joined(self, choice: int, name: str, text: str) -> str:
-        """`text` with the half kept before it, less a half at its end."""
-        text = self._halves.pop((choice, name), "") + text
-        if "\ud800" <= text[-1] <= "\udbff":
-            self._halves[choice, name] = text[-1]
-            text = text[:-1]
-        return paired(text)
 
     # ---- steps 3 and 4: splice ----------------------------------------------------------------------
 
@@ -320,6 +270,7 @@ class ChatMender:
         members = members_of(data, start)
         values = {member.key: member for member in members}
         index = integer_of(data, values.get("index"))
+        edits += _with_index(data, members, values.get("index"), start)
         had_facts = kept = False
         reason = values.get("finish_reason")
         said = data[reason.value_start : reason.value_end] if reason is not None else b""
@@ -382,18 +333,20 @@ def _says(raw: bytes) -> bool:
     return raw.startswith(b'"') and raw != b'""'
 
 
+def _with_index(
+    data: bytes, members: tuple[Member, ...], index: Member | None, start: int
+) -> list[Edit]:
+    """The edits that make a choice without a number say its index: it is the first."""
+    if index is None:
+        return [(start + 1, start + 1, b'"index":0,' if members else b'"index":0')]
+    raw = data[index.value_start : index.value_end]
+    fine = raw.isdigit() or raw[1:].isdigit()
+    return [] if fine else [(index.value_start, index.value_end, b"0")]
+
+
 def _with_role(members: tuple[Member, ...], names: list[str], start: int) -> list[Edit]:
     """The edits that make a delta say its role."""
     if "role" in names:
         role = members[names.index("role")]
         return [(role.value_start, role.value_end, b'"assistant"')]
     return [(start + 1, start + 1, b'"role":"assistant",')]
-
-
-def _text_frame(choice: int, name: str, text: str) -> Frame:
-    value = {
-        "object": "chat.completion.chunk",
-        "choices": [{"index": choice, "delta": {name: text}, "finish_reason": None}],
-    }
-    event = _TEXTS[name](choice, text)
-    return Frame(encoded(value), (event,), 0, _NAME_FLAGS.get(name, 0))

@@ -31,7 +31,6 @@ from gate.failure import Failure, FailureKind, classify_error
 from gate.loose_json import (
     SHALLOW_BYTES,
     encoded,
-    integer,
     is_plain,
     is_utf8,
     items,
@@ -126,7 +125,7 @@ class _Delta(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
 
@@ -139,7 +138,12 @@ class _Chunk(msgspec.Struct):
     detail: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Audio(msgspec.Struct):
+    transcript: str | None = None
+
+
 _fast: Final = msgspec.json.Decoder(_Chunk)
+_fast_audio: Final = msgspec.json.Decoder(_Audio)
 _NULL: Final = msgspec.Raw(b"null")
 _BARE_WORD: Final = re.compile(rb"[A-Za-z][A-Za-z_.-]*")
 _DONE_WORD: Final = re.compile(rb"\[?\s*done\s*\]?", re.IGNORECASE)
@@ -166,11 +170,11 @@ def _decode(data: bytes, size: int) -> Frame | Failure:
         return Failure(FailureKind.MALFORMED)
     try:
         chunk = _fast.decode(data)
+        events = _events(chunk)
     except (msgspec.MsgspecError, RecursionError):
         return _tolerant(data, size)
     if chunk.object == "error" or chunk.type == "error" or chunk.detail != _NULL:
         return _tolerant(data, size)
-    events = _events(chunk)
     plain = b"\n" not in data and (data.isascii() or is_utf8(data))
     return Frame(data, tuple(events), size, _mend(chunk, events) | (0 if plain else _BYTES))
 
@@ -180,6 +184,7 @@ _FACTS: Final = Mend.FACTS.value
 _BYTES: Final = Mend.BYTES.value
 _TOOLS: Final = Mend.TOOLS.value
 _CALLS: Final = Mend.CALLS.value
+_INDEX: Final = Mend.INDEX.value
 _REASONING: Final = Mend.REASONING.value
 _REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
 
@@ -187,6 +192,9 @@ _REASONING_CONTENT: Final = Mend.REASONING_CONTENT.value
 def _mend(chunk: _Chunk, events: list[Event]) -> int:
     """The flags that follow from what is in the chunk."""
     mend = 0
+    for choice in chunk.choices or ():
+        if choice.index is None:
+            mend = _INDEX
     for event in events:
         if isinstance(event, RoleDelta | Finish | UsageReport):
             mend |= _FACTS
@@ -225,7 +233,7 @@ def note_of(data: bytes) -> Note | Failure:
 def _events(chunk: _Chunk) -> list[Event]:
     events: list[Event] = []
     for choice in chunk.choices or ():
-        delta, index = choice.delta, choice.index
+        delta, index = choice.delta, choice.index or 0
         if delta is not None:
             if delta.role:
                 events.append(RoleDelta(index, delta.role))
@@ -250,7 +258,7 @@ def _rare(delta: _Delta, index: int) -> Iterator[Event]:
     if delta.refusal:
         yield RefusalDelta(index, delta.refusal)
     if bytes(delta.audio) not in _NOTHING:
-        yield AudioDelta(index)
+        yield AudioDelta(index, _fast_audio.decode(delta.audio).transcript or "")
 
 
 # ---- the tolerant tier -----------------------------------------------------------------------------
@@ -276,7 +284,8 @@ def decode_object(value: Mapping[str, Any]) -> tuple[list[Event], int]:
         loose, needs = _loose_delta(delta) if isinstance(delta, Mapping) else (None, Mend.NOTHING)
         mend |= needs
         finish = paired(string(choice.get("finish_reason")) or "")
-        chunk.choices.append(_Choice(integer(choice.get("index")), loose, finish))
+        index = choice.get("index")
+        chunk.choices.append(_Choice(index if type(index) is int else None, loose, finish))
     usage = value.get("usage")
     if isinstance(usage, Mapping) and usage:
         chunk.usage = msgspec.Raw(encoded(usage))
@@ -307,9 +316,11 @@ def _loose_delta(delta: Mapping[str, Any]) -> tuple[_Delta, Mend]:
         tool_calls=[loose_tool(tool) for tool in items(delta.get("tool_calls"))],
         function_call=loose_function(delta.get("function_call")),
     )
-    if delta.get("audio"):
-        loose.audio = msgspec.Raw(b"true")
-    texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal)
+    audio = delta.get("audio")
+    spoken = string(audio.get("transcript")) if isinstance(audio, Mapping) else None
+    if audio:
+        loose.audio = msgspec.Raw(encoded({"transcript": spoken}))
+    texts = (loose.content, loose.reasoning_content, loose.reasoning, loose.refusal, spoken)
     if any(text and LONE_HALF.search(text) for text in texts):
         mend |= Mend.TEXT
     if odd_calls(delta):

@@ -5,7 +5,10 @@
     calls             an item each, as soon as the call is whole
     annotations       events of their own, behind the text that they came with
     log probabilities with their delta, and in the objects at the end
+    service tier      in the response objects
     finish, usage     the event at the end: `length` and `content_filter` are `incomplete`
+
+Anything else of an answer has no event here, and is left out: audio, pictures, lists of sources beside the text, and members that nobody here knows.
 
 The chunks are mended as chat first; then the events are as Responses (`gate.responses_mending`), which numbers items over attempts of both kinds.
 """
@@ -33,7 +36,7 @@ from gate.events import (
     ToolEnd,
     UsageReport,
 )
-from gate.loose_json import encoded, integer, items, tolerant_object
+from gate.loose_json import encoded, integer, items, string, tolerant_object
 from gate.mending import ChatMender
 from gate.responses import CALL_DELTAS, TEXT_DELTAS, finish_of
 from gate.responses_frames import ITEM_ADDED, ITEM_DONE
@@ -44,6 +47,7 @@ __all__ = ["OverChatMender"]
 
 _CHATS: Final = "chatcmpl-"
 _OURS: Final = "resp_"
+_TIER: Final = b'"service_tier"'
 _TORN: Final = Mend.TEXT.value
 _BESIDE_TEXT: Final = re.compile(rb'"(?:logprobs"[ \t]*:[ \t]*\{|annotations"[ \t]*:[ \t]*\[)')
 _DELTAS: Final[Mapping[type[Event], tuple[str, str]]] = {
@@ -76,6 +80,8 @@ class OverChatMender:
         self.responses = responses
         self._said = _Said()
         self._usage = b""
+        self._silent = True  # it has said nothing yet
+        self._tier = ""  # that serves the answer, as its provider says
 
     @property
     def identity(self) -> Identity | None:
@@ -114,8 +120,11 @@ class OverChatMender:
     def mend(self, frames: list[Frame]) -> list[Frame]:
         """The frames that remain, as Responses events."""
         mended: list[Frame] = []
+        if not self._tier:
+            mended += self.responses.mend(self._began(frames))
         for frame in self._chat.mend(frames):
             mended += self._translated(frame)
+        self._silent = self._silent and not mended
         return mended
 
     def finish(self, end: Complete) -> tuple[list[Frame], Facts]:
@@ -127,6 +136,17 @@ class OverChatMender:
         mended += self.responses.mend([*self._said.ended(reason), self._last(reason)])
         rest, facts = self.responses.finish(end)
         return [*mended, *rest], facts
+
+    def _began(self, frames: Sequence[Frame]) -> list[Frame]:
+        """The beginning of a response that says how it is served, once its provider has."""
+        said = (_tier_in(frame) for frame in frames if _TIER in frame.data)
+        self._tier = next(filter(None, said), "")
+        if not self._tier or not self._silent:
+            return []
+        response = {"object": "response", "status": "in_progress", "service_tier": self._tier}
+        kind = "response.created"
+        data = encoded({"type": kind, "response": response})
+        return [Frame(data, (Slot(kind),), len(data))]
 
     def _translated(self, frame: Frame) -> list[Frame]:
         mended = self.responses.mend(list(self._said.events(frame)))
@@ -145,6 +165,8 @@ class OverChatMender:
             "output": [],
             "usage": tolerant_object(self._usage) if self._usage else None,
         }
+        if self._tier:
+            response["service_tier"] = self._tier
         data = encoded({"type": kind, "response": response})
         events: tuple[Event, ...] = (Slot(kind), finish_of(response, kind))
         if self._usage:
@@ -291,6 +313,10 @@ def _beside(frame: Frame) -> dict[str, Any]:
         "logprobs": logprobs.get("content") if isinstance(logprobs, dict) else None,
         "annotations": delta.get("annotations") if isinstance(delta, dict) else None,
     }
+
+
+def _tier_in(frame: Frame) -> str:
+    return string((tolerant_object(frame.data) or {}).get("service_tier")) or ""
 
 
 def _usage(reported: bytes) -> bytes:

@@ -5,7 +5,7 @@
                          servers take only one, and only there
     calls                function_call and custom_tool_call: calls of the assistant's message before them, or of one of their own, as long as nothing else stands between them
     what calls gave      a tool's message
-    reasoning            left out: chat has no place for what was thought in earlier turns
+    reasoning            left out: chat has no place for what was thought in earlier turns, nor for the `phase` of a message
 
 Anything else has no place in chat, and is refused.
 """
@@ -109,6 +109,8 @@ class Messages:
         source = self._source
         kind = source.word(members.get("type"), f"{place}.type")
         field, name_follows, field_follows = _CALLS[kind]
+        if source.given(members.get("namespace")):  # its name alone may be another tool's
+            raise refused(f"{place}.namespace")
         told = [
             source.string(members.get(each), f"{place}.{each}")
             for each in ("call_id", "name", field)

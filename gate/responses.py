@@ -16,6 +16,7 @@ import msgspec
 
 from gate.completeness import Answer
 from gate.events import (
+    AudioDelta,
     Complete,
     Event,
     Finish,
@@ -45,6 +46,7 @@ from gate.loose_json import (
 from gate.openai import Note, error_in, note_of
 from gate.openai_tools import LONE_HALF
 from gate.reader import Step, WholeBody
+from gate.responses_spoken import AUDIO_DELTAS
 from gate.sse import EventTooLarge, SseDecoder, SseEvent
 
 __all__ = [
@@ -184,6 +186,8 @@ def _events(value: Mapping[str, Any], kind: str) -> tuple[list[Event], bool]:
     torn = LONE_HALF.search(delta) is not None
     if kind in TEXT_DELTAS:
         return [slot, text_delta(kind, delta)], torn
+    if kind in AUDIO_DELTAS:
+        return [slot, AudioDelta(0, delta if AUDIO_DELTAS[kind] else "")], torn
     if kind in CALL_DELTAS:
         return [slot, ToolDelta(0, None, None, None, delta, CALL_DELTAS[kind])], torn
     return [slot], torn

@@ -5,7 +5,7 @@
     beginning   `response.created` and `response.in_progress` go with the first release; an item and a part begin where they first have something to say
     end         what its provider said of a part's, or an item's, end is kept until something else follows, because another attempt may go on in it; what was not said is made up for
 
-Every other member of an event keeps its provider's bytes; an event that nobody here knows is numbered and passes.
+Every other member of an event keeps its provider's bytes; an event that nobody here knows is numbered and passes, with the identity of this response where it names one.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from gate.responses_log import (
     Members,
     Part,
     final_item,
+    identified,
     joined,
     members,
     value_of,
@@ -79,6 +80,8 @@ class Encoder:
             "created_at": str(start.created).encode(),
             "model": msgspec.json.encode(start.shape.model),
         }
+        # What an event itself may say of these, beside a response object.
+        self._names = {"response_id": self._identity["id"], "model": self._identity["model"]}
         self._asked = members(start.shape.asked or b"{}")
         self._number = 0
         self._out: list[bytes] = []
@@ -122,9 +125,12 @@ class Encoder:
         """One event; its type and its number stand first."""
         name = kind.encode()
         told = [b'event: %b\ndata: {"type":"%b","sequence_number":%d' % (name, name, self._number)]
+        mentions = "response" in values and kind not in LIFECYCLE and kind not in TERMINAL
+        if mentions:  # an event that is not about the response is of it all the same
+            values = {**values, "response": identified(values["response"], self._identity)}
         for member, raw in values.items():
             if member not in _FIRST:
-                told += (_named(member), raw)
+                told += (_named(member), self._names.get(member, raw))
         told.append(b"}\n\n")
         self._number += 1
         self._out += told
@@ -346,12 +352,14 @@ class Encoder:
         values = {**said, **at, part.field: msgspec.json.encode(part.text)}
         if value_of(said.get(part.field)) == part.text:
             values[part.field] = said[part.field]
-        if part.kind == "output_text":
-            values.setdefault("logprobs", b"[]")
-        self._write(text_done, values)
         part_done = "response.reasoning_summary_part.done" if part.summary else "response.content_part.done"  # fmt: skip
         known = part.dones.get(part_done, {})
         told = members(known["part"]) if "part" in known else None
+        if part.kind == "output_text":
+            same = told is not None and value_of(told.get(part.field)) == part.text
+            beside = without_nulls(told) if same and told is not None else {}
+            values.setdefault("logprobs", beside.get("logprobs", b"[]"))
+        self._write(text_done, values)
         self._write(part_done, {**known, **at, "part": part.object(told)})
 
     def _close(self, item: Item, *, status: str = "completed") -> None:

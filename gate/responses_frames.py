@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from gate.events import Event, Frame, Place, Slot, ToolDelta, ToolEnd
 from gate.evidence import FRAME_OVERHEAD_BYTES
 from gate.loose_json import encoded, paired, tolerant_object
@@ -26,7 +28,6 @@ __all__ = [
     "created_frame",
     "is_on_the_way",
     "item_of",
-    "joined_halves",
     "owner",
     "part_kind",
     "placed",
@@ -109,12 +110,6 @@ def is_on_the_way(kind: str) -> bool:
     return kind in {MESSAGE, REASONING} or kind in _ON_THE_WAY or kind.endswith("_output")
 
 
-def joined_halves(text: str) -> tuple[str, str]:
-    """`text` less a half at its end, and that half."""
-    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-    return paired(text[: len(text) - len(half)]), half
-
-
 def created_frame(response: Mapping[str, Any]) -> Frame:
     """The beginning of a response of which only the end came."""
     began = {**response, "status": "in_progress", "output": []}
@@ -158,6 +153,13 @@ class Held(NamedTuple):
     frame: Frame
     call: Call | None
     item: Item | None
+
+    def saying(self, events: tuple[Event, ...]) -> Held:
+        """The same frame with these events, too."""
+        if not events:
+            return self
+        frame = msgspec.structs.replace(self.frame, events=(*self.frame.events, *events))
+        return self._replace(frame=frame)
 
 
 class CallQueue:

@@ -23,6 +23,7 @@ __all__ = [
     "elements",
     "final_item",
     "final_output",
+    "identified",
     "joined",
     "members",
     "value_of",
@@ -257,6 +258,14 @@ def with_text(values: Members, released: Sequence[Item]) -> Members:
     if not isinstance(said, str) or said == text:
         return values
     return {**values, "output_text": msgspec.json.encode(text)}
+
+
+def identified(data: bytes, identity: Mapping[str, bytes]) -> bytes:
+    """A response object (JSON) as its provider wrote it, but for those of these members that it has and that say otherwise; what is no object stays."""
+    said = members(data) if data.startswith(b"{") else {}
+    ours = {name: raw for name, raw in identity.items() if name in said}
+    same = all(value_of(said[name]) == value_of(raw) for name, raw in ours.items())
+    return data if same else joined({**said, **ours})
 
 
 def _is(item: Item, said: Members) -> bool:

@@ -7,6 +7,7 @@
     calls       a call leaves whole or not at all; one that needed nothing keeps its provider's own events, any other one leaves as its beginning, one delta and its end. Under an end that
                 breaks the answer off, a call that is not whole is left out; so is the last one where its arguments end early and the caller's ceiling of tokens has been reached
     facts       usage and the finish are kept with the attempt; the event that ends the stream stays, as the last frame
+    audio       what is said aloud is judged by its transcript (`gate.responses_spoken`)
     think tags  where the route wants it: `gate.mending_think`
 
 Rules of this file: frames leave in order of arrival, so a frame of an open call holds every later one; a frame that needs nothing keeps its bytes; an event that nobody here knows passes.
@@ -39,7 +40,7 @@ from gate.events import (
     ToolEnd,
     UsageReport,
 )
-from gate.loose_json import encoded, items, paired, string, tolerant_object
+from gate.loose_json import encoded, items, joined_halves, paired, string, tolerant_object
 from gate.mending_calls import ends_early
 from gate.mending_think import ThinkTags
 from gate.openai import REAL_ENDS
@@ -57,7 +58,6 @@ from gate.responses_frames import (
     created_frame,
     is_on_the_way,
     item_of,
-    joined_halves,
     owner,
     part_kind,
     placed,
@@ -71,6 +71,7 @@ from gate.responses_items import (
     Said,
     said_in,
 )
+from gate.responses_spoken import Spoken
 from gate.usage import completion_tokens
 
 __all__ = ["ResponsesMender"]
@@ -97,6 +98,7 @@ class ResponsesMender:
         self._ceiling = ceiling
         self._tags = tags
         self._queue = CallQueue()
+        self._spoken = Spoken()
         self._begun = before is not None
         self._reason = ""
         self._steps: Mapping[str, Callable[[Frame, Slot], Iterator[Held]]] = {
@@ -132,26 +134,30 @@ class ResponsesMender:
     def ledger_bytes(self) -> int:
         """What is held costs so much."""
         tags = self._tags.ledger_bytes if self._tags is not None else 0
-        return self._queue.ledger_bytes + self._items.ledger_bytes + tags
+        known = self._items.ledger_bytes + self._spoken.ledger_bytes
+        return self._queue.ledger_bytes + known + tags
 
     def drop(self) -> None:
         """Nothing that is held is wanted any more."""
         self._queue.clear()
         self._items.ledger_bytes = 0
+        self._spoken = Spoken()
         self._tags = None
 
     def mend(self, frames: list[Frame]) -> list[Frame]:
         """The frames that remain."""
         mended: list[Frame] = []
-        for frame in frames:
-            slot = frame.events[0]
+        for each in frames:
+            slot = each.events[0]
             assert isinstance(slot, Slot), "the decoder puts it first"
             step = self._steps.get(slot.kind, self._other)
+            frame, spoken = self._spoken.take(each)
             for held in step(frame, slot):
-                if held.call is None and not self._queue:
-                    mended.append(held.frame)
+                told, spoken = held.saying(spoken), ()
+                if told.call is None and not self._queue:
+                    mended.append(told.frame)
                 else:
-                    self._queue.hold(held)
+                    self._queue.hold(told)
             if self._queue:
                 mended += self._queue.ready()
         return mended if self._tags is None else self._tags.feed(mended)

@@ -15,7 +15,15 @@ import msgspec
 
 from gate.config import FilterConfig, WebhookShape
 from gate.errors import FilterUnavailable
-from gate.events import Event, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
+from gate.events import (
+    AudioDelta,
+    Event,
+    Frame,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolDelta,
+)
 from gate.failure import FailureKind
 from gate.filters.action import failure_for
 from gate.filters.awaited import Question
@@ -140,5 +148,7 @@ def _read(event: Event) -> tuple[_Channel, str]:
             return ("refusal", event.choice, None), event.text
         case ToolDelta():
             return ("arguments", event.choice, event.index), event.arguments or ""
+        case AudioDelta():
+            return ("transcript", event.choice, None), event.transcript
         case _:
             return ("", 0, None), ""

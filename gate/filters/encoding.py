@@ -1,4 +1,4 @@
-"""`encoding`: text that was damaged on its way: replacement characters or control characters close together, in one choice's text, reasoning or tool arguments.
+"""`encoding`: text that was damaged on its way: replacement characters or control characters close together, in one choice's text, reasoning, audio transcript or tool arguments.
 
 One or two are a character that a tokenizer cut, or text about such characters. `MARKS_MIN` of them within `SPAN_CHARS` are damage: in the recorded streams, and in 116 MB of source
 code and documents, that comes nowhere. Tab, line feed and carriage return are no marks, and neither is the escape character: terminal colours are text that somebody asked for.
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from gate.events import Facts, Frame, ReasoningDelta, TextDelta, ToolDelta
+from gate.events import AudioDelta, Facts, Frame, ReasoningDelta, TextDelta, ToolDelta
 from gate.failure import FailureKind
 from gate.filters.action import failure_for
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
@@ -55,6 +55,8 @@ class EncodingFilter:
                     place = self._read((type(event), event.choice), text, at)
                 elif type(event) is ToolDelta and event.arguments:
                     place = self._read((event.choice, event.index), event.arguments, at)
+                elif type(event) is AudioDelta:
+                    place = self._read((AudioDelta, event.choice), event.transcript, at)
                 else:
                     continue
                 if place is not None and not self._over:

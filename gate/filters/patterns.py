@@ -1,4 +1,4 @@
-r"""`patterns`: nothing that matches a pattern passes, not one byte of it, in one choice's text, reasoning, refusal or tool arguments.
+r"""`patterns`: nothing that matches a pattern passes, not one byte of it, in one choice's text, reasoning, refusal, audio transcript or tool arguments.
 
 Of each channel the longest end is kept that a match may begin with, and held: as a rule nothing. A match in it and in what follows is the violation; a pattern that looks ahead
 (`$`, `\b`) is decided by what follows, at the latest at the end of the answer. `^` is the beginning of a channel, also where another attempt went on with it.
@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gate.events import Event, Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta, ToolDelta
+from gate.events import (
+    AudioDelta,
+    Event,
+    Facts,
+    Frame,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolDelta,
+)
 from gate.failure import FailureKind
 from gate.filters.action import failure_for
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
@@ -268,5 +277,7 @@ def _read(event: Event) -> tuple[_Key, str]:
             return (type(event), event.choice), event.text
         case ToolDelta():
             return (ToolDelta, event.choice, event.index), event.arguments or ""
+        case AudioDelta():
+            return (AudioDelta, event.choice), event.transcript
         case _:
             return (), ""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gate.events import Facts, Frame, RefusalDelta, TextDelta
+from gate.events import AudioDelta, Event, Facts, Frame, RefusalDelta, TextDelta
 from gate.filters.contract import FilterContext, Passed, Verdict
 
 __all__ = ["RefusalFilter", "begins_as_refusal"]
@@ -56,22 +56,27 @@ class RefusalFilter:
 
     def __init__(self, context: FilterContext) -> None:
         self.notice: str | None = None
-        self._beginnings: dict[int, str] = {}
+        self._beginnings: dict[tuple[type[Event], int], str] = {}
 
     def prime(self, text: str) -> None:
-        self._beginnings[0] = text[:BEGINNING_CHARS]
+        self._beginnings[TextDelta, 0] = text[:BEGINNING_CHARS]
 
     def observe(self, frames: Sequence[Frame], position: int) -> Verdict:
-        beginnings = self._beginnings
         for frame in frames:
             for event in frame.events:
                 if type(event) is TextDelta:
-                    text = beginnings.get(event.choice, "")
-                    if len(text) < BEGINNING_CHARS:
-                        beginnings[event.choice] = (text + event.text).lstrip()[:BEGINNING_CHARS]
+                    self._read(event, event.text)
+                elif type(event) is AudioDelta:
+                    self._read(event, event.transcript)
                 elif type(event) is RefusalDelta and event.text:
                     self.notice = CODE
         return Passed(position + len(frames))
+
+    def _read(self, event: TextDelta | AudioDelta, said: str) -> None:
+        key = type(event), event.choice
+        text = self._beginnings.get(key, "")
+        if len(text) < BEGINNING_CHARS:
+            self._beginnings[key] = (text + said).lstrip()[:BEGINNING_CHARS]
 
     def finish(self, position: int, facts: Facts) -> Verdict:
         if any(map(begins_as_refusal, self._beginnings.values())):

@@ -1,4 +1,4 @@
-"""`repetition`: a loop in one choice's text, reasoning or tool arguments.
+"""`repetition`: a loop in one choice's text, reasoning, audio transcript or tool arguments.
 
 A loop is the end of a channel that is one unit of 1 to `UNIT_CHARS_MAX` characters, again and again, or nothing but white space. From how much on it is one was measured, on
 87 MB of source code and documents and on the recorded streams:
@@ -25,7 +25,15 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from gate.config import FilterConfig
-from gate.events import Facts, Frame, ReasoningDelta, TextDelta, ToolDelta
+from gate.events import (
+    AudioDelta,
+    Event,
+    Facts,
+    Frame,
+    ReasoningDelta,
+    TextDelta,
+    ToolDelta,
+)
 from gate.failure import FailureKind
 from gate.filters.action import failure_for
 from gate.filters.contract import FilterContext, Passed, Verdict, Violated
@@ -88,12 +96,11 @@ class RepetitionFilter:
                     if channel is None:
                         channel = _Channel(self._limits, whole=frame.whole)
                         texts[event.choice] = channel
-                elif type(event) is ReasoningDelta:
-                    text, channel = event.text, self._other(event.choice, frame)
-                elif type(event) is ToolDelta and event.arguments:
-                    text, channel = event.arguments, self._other((event.choice, event.index), frame)
                 else:
-                    continue
+                    key, text = _beside(event)
+                    if not text:
+                        continue
+                    channel = self._other(key, frame)
                 if channel.add(text, at) and self._look(channel):
                     self._over = True
                     return Violated(channel.held, CODE, self._failure, seen=at)
@@ -128,6 +135,19 @@ class RepetitionFilter:
             newest = max(self._passed, min(channel.held for channel in self._suspects))
         self._passed = newest
         return newest
+
+
+def _beside(event: Event) -> tuple[Hashable, str]:
+    """What an event says beside the answer's text, and in which channel."""
+    match event:
+        case ReasoningDelta():
+            return event.choice, event.text
+        case ToolDelta():
+            return (event.choice, event.index), event.arguments or ""
+        case AudioDelta():
+            return (AudioDelta, event.choice), event.transcript
+        case _:
+            return None, ""
 
 
 class _Limits:

@@ -109,12 +109,17 @@ def _legacy(text: str, first: bool) -> dict[str, Any]:
     return {"function_call": {**({"name": "f"} if first else {}), "arguments": text}}
 
 
+def _spoken(text: str, first: bool) -> dict[str, Any]:
+    return {"audio": {**({"id": "c1"} if first else {}), "transcript": text}}
+
+
 ARGUMENTS: Final = ('{"path":"', '"}')
 CHANNELS: Final = (
     Channel("text", _field("content")),
     Channel("reasoning", _field("reasoning_content")),
     Channel("reasoning-renamed", _field("reasoning")),
     Channel("refusal", _field("refusal")),
+    Channel("transcript", _spoken),
     Channel("arguments", _call("function", "arguments"), ARGUMENTS, free=False),
     Channel("input", _call("custom", "input")),
     Channel("legacy", _legacy, ARGUMENTS, free=False),

@@ -12,11 +12,11 @@ from tests.e2e.guarded_wire import written
 FINE: Final = "Yes."
 CONSTANTS: Final = frozenset(
     {"resp_up", "msg_1", "rs_1", "fc_1", "ctc_1", "call_1", "big", "response", "message", "reasoning", "function_call", "custom_tool_call", FINE}
-    | {"output_text", "refusal", "reasoning_text", "summary_text", "in_progress", "completed", "incomplete", "failed", "max_output_tokens"}
+    | {"output_audio", "output_text", "refusal", "reasoning_text", "summary_text", "in_progress", "completed", "incomplete", "failed", "max_output_tokens"}
     | {"auto", "disabled", "default", "text"}
     | {"response." + each for each in ("created", "in_progress", "completed", "incomplete", "failed", "output_item.added", "output_item.done", "content_part.added", "content_part.done")}
     | {"response.reasoning_summary_part.added", "response.reasoning_summary_part.done"}
-    | {f"response.{each}.{end}" for each in ("output_text", "refusal", "reasoning_text", "reasoning_summary_text", "function_call_arguments", "custom_tool_call_input") for end in ("delta", "done")}
+    | {f"response.{each}.{end}" for each in ("audio.transcript", "output_text", "refusal", "reasoning_text", "reasoning_summary_text", "function_call_arguments", "custom_tool_call_input") for end in ("delta", "done")}
 )  # fmt: skip
 AT: Final = {"output_index": 0}
 Event = dict[str, Any]
@@ -55,7 +55,7 @@ def response(status: str, *output: Event, **members: Any) -> Event:
 
 def message(text: str | None = None, kind: str = "output_text") -> Event:
     """A message, begun or whole."""
-    member = "refusal" if kind == "refusal" else "text"
+    member = {"refusal": "refusal", "output_audio": "transcript"}.get(kind, "text")
     content = [] if text is None else [{"type": kind, member: text}]
     return {"id": "msg_1", "type": "message", "status": "in_progress" if text is None else "completed", "role": "assistant", "content": content}  # fmt: skip
 
@@ -78,7 +78,7 @@ BEGUN: Final = [event("created", response=response("in_progress")), event("in_pr
 
 def _spoken(begun: Event, deltas: str, item: Callable[[str], Event], **place: Any) -> Callable[[Split], list[Event]]:  # fmt: skip
     """All events of an answer that says its text in deltas, and at each end again."""
-    name = "arguments" if "arguments" in deltas else "input" if "input" in deltas else "refusal" if deltas == "refusal" else "text"  # fmt: skip
+    name = "transcript" if "transcript" in deltas else "arguments" if "arguments" in deltas else "input" if "input" in deltas else "refusal" if deltas == "refusal" else "text"  # fmt: skip
 
     def tell(pieces: Split) -> list[Event]:
         at = {**AT, **place, "item_id": begun["id"]}
@@ -125,6 +125,12 @@ _ASIDE: Final[dict[str, Callable[[str], list[Event]]]] = {
     "beside": lambda text: _last(item=message(FINE), output_text=text),
     "again": lambda text: _last(event("output_item.done", **AT, item=message(FINE)), event("output_item.done", **AT, item=message(text)), item=message(FINE)),
 }  # fmt: skip
+_ALOUD: Final[dict[str, Callable[[str], list[Event]]]] = {
+    "done": lambda text: _last(event("audio.transcript.done", transcript=text), item=message(FINE)),
+    "part": lambda text: _last(event("content_part.done", **PLACE | {"content_index": 1}, part={"type": "output_audio", "transcript": text}), item=message(FINE)),
+    "item": lambda text: _last(event("output_item.done", output_index=1, item={**message(text, "output_audio"), "id": "m"}), item=message(FINE)),
+    "response": lambda text: _last(item=message(text, "output_audio")),
+}  # fmt: skip
 ARGUMENTS: Final = ('{"path":"', '"}')
 
 
@@ -141,7 +147,9 @@ CHANNELS: Final = (
     Channel("summary", _spoken(thought(), "reasoning_summary_text", lambda text: thought(text, summary=True), summary_index=0), lambda text: thought(text, summary=True)),
     Channel("arguments", _spoken(call(""), "function_call_arguments", call), call, ARGUMENTS, free=False),
     Channel("input", _spoken(call("", custom=True), "custom_tool_call_input", lambda text: call(text, custom=True)), lambda text: call(text, custom=True)),
+    Channel("transcript", _spoken(message(), "audio.transcript", lambda text: message(text, "output_audio"), content_index=0), lambda text: message(text, "output_audio")),
     Channel("cut", _cut, call, ('{"path":"', ""), free=False, left_out=True),
+    *(Channel(f"aloud-{name}", _only(make, fine=True), message, pieces=False) for name, make in _ALOUD.items()),
     *(Channel(f"only-{name}", _only(make, fine=False), message, pieces=False) for name, make in _OBJECTS.items()),
     *(Channel(f"other-{name}", _only(make, fine=True), message, left_out=True, pieces=False) for name, make in (_OBJECTS | _ASIDE).items()),
 )  # fmt: skip

@@ -108,7 +108,7 @@ def test_the_usage_chunk_keeps_what_stood_beside_it() -> None:
 
 def body(finish: str = "stop", **choice: object) -> bytes:
     """A provider's `chat.completion`, spelled its own way."""
-    return b'{ "id":"up","model":"big","created":5,"choices":[ {"index":0,"message":{"role":"assistant","content":"h\\u00e9"},"finish_reason":"%b"%b} ],"usage":{"cost":0.00007159} }' % (
+    return b'{ "id":"up","object":"chat.completion","model":"big","created":5,"choices":[ {"index":0,"message":{"role":"assistant","content":"h\\u00e9"},"finish_reason":"%b"%b} ],"usage":{"cost":0.00007159} }' % (
         finish.encode(),
         b"".join(b',"%b":%b' % (name.encode(), json.dumps(item).encode()) for name, item in choice.items()),
     )  # fmt: skip
@@ -128,6 +128,20 @@ def test_finish_reasons_of_a_providers_object_are_spelled_like_openais() -> None
     bare = body("max_tokens").replace(b'"index":0,', b'"index":null,').replace(b"choices\":[", b"choices\":[7,")  # fmt: skip
     value = json.loads(run([bare], stream=False, body=True).body)
     assert (value["choices"][0], value["choices"][1]["finish_reason"]) == (7, "length")
+
+
+@pytest.mark.parametrize("index", [b"", b'"index":null,', b'"index": null ,'])
+def test_a_providers_object_says_what_it_is_and_numbers_its_choices(index: bytes) -> None:
+    """As strict clients want it; a choice without members, and what is none, do no harm."""
+    bare = body().replace(b'"object":"chat.completion",', b"").replace(b'"index":0,', index)
+    value = json.loads(run([bare], stream=False, body=True).body)
+    assert (value["object"], value["choices"][0]["index"]) == ("chat.completion", 0)
+    framing = ChatJson(start(stream=False))
+    framing.release([Frame(b'{"choices":[7,{"x":1},{}]}', (), 1, whole=True)])
+    value = json.loads(framing.success(Facts()))
+    assert value["choices"] == [7, {"index": 0, "x": 1}, {"index": 1}]
+    framing.release([Frame(b"{}", (), 1, whole=True)])
+    assert json.loads(framing.success(Facts()))["object"] == "chat.completion"
 
 
 def test_a_providers_object_without_a_finish_reason_gets_the_implied_one() -> None:
@@ -155,7 +169,7 @@ def test_a_finish_of_a_choice_that_an_object_does_not_hold_changes_nothing_in_it
 )  # fmt: skip
 def test_a_message_without_calls_has_no_list_of_them(message: bytes, left: bytes) -> None:
     """As OpenAI's has none; every other byte stays, also of what stands deeper."""
-    whole = b'{"id":"up","model":"big","created":5,"choices":[7,{"index":0,"x":[],"message":%b,"finish_reason":"stop"},{"index":1,"message":8}]}'
+    whole = b'{"id":"up","object":"chat.completion","model":"big","created":5,"choices":[7,{"index":0,"x":[],"message":%b,"finish_reason":"stop"},{"index":1,"message":8}]}'
     framing = ChatJson(start(stream=False))
     framing.release([Frame(whole % message, (), 1, whole=True)])
     expected = (whole % left).replace(b'"up"', b'"chatcmpl-1"').replace(b'"big"', b'"alias"').replace(b'"created":5', b'"created":7')  # fmt: skip
@@ -185,7 +199,8 @@ def test_a_character_cut_in_two_where_nobody_mends_it_is_whole_in_the_object() -
 
 # --- one identity --------------------------------------------------------------------------------
 
-OURS = {"id": "c-ours", "created": 7, "model": "alias"}
+KIND = {"object": "chat.completion.chunk"}
+OURS = {"id": "c-ours", **KIND, "created": 7, "model": "alias"}
 
 
 def identify() -> Identify:
@@ -196,14 +211,17 @@ def identify() -> Identify:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (b'{"id":"a","created":1,"model":"m","choices":[]}', b'{"id":"c-ours","created":7,"model":"alias","choices":[]}'),
-        (b'{"choices":[],"model":"m","x":1,"id":null,"created":0}', b'{"choices":[],"model":"alias","x":1,"id":"c-ours","created":7}'),
-        (b'{ "choices" : [] }', b'{"id":"c-ours","created":7,"model":"alias", "choices" : [] }'),
-        (b'{"id":"a","choices":[]}', b'{"created":7,"model":"alias","id":"c-ours","choices":[]}'),
-        (b"{}", b'{"id":"c-ours","created":7,"model":"alias"}'),
-        (b'{"id":"a","id":"b","created":1,"model":"m","model":"n"}', b'{"id":"c-ours","id":"c-ours","created":7,"model":"alias","model":"alias"}'),
-        (b'{"i\\u0064":{"id":1},"created":1,"model":["model"]}', b'{"i\\u0064":"c-ours","created":7,"model":"alias"}'),
-        (b'{"id":"a","created":1,"model":"m","choices":[{"id":"t","model":"u"}],"o":{"created":1}}', b'{"id":"c-ours","created":7,"model":"alias","choices":[{"id":"t","model":"u"}],"o":{"created":1}}'),
+        (b'{"id":"a","created":1,"model":"m","choices":[]}', b'{"object":"chat.completion.chunk","id":"c-ours","created":7,"model":"alias","choices":[]}'),
+        (b'{"choices":[],"model":"m","x":1,"id":null,"created":0}', b'{"object":"chat.completion.chunk","choices":[],"model":"alias","x":1,"id":"c-ours","created":7}'),
+        (b'{ "choices" : [] }', b'{"id":"c-ours","object":"chat.completion.chunk","created":7,"model":"alias", "choices" : [] }'),
+        (b'{"id":"a","choices":[]}', b'{"object":"chat.completion.chunk","created":7,"model":"alias","id":"c-ours","choices":[]}'),
+        (b"{}", b'{"id":"c-ours","object":"chat.completion.chunk","created":7,"model":"alias"}'),
+        (b'{"id":"a","id":"b","created":1,"model":"m","model":"n"}', b'{"object":"chat.completion.chunk","id":"c-ours","id":"c-ours","created":7,"model":"alias","model":"alias"}'),
+        (b'{"i\\u0064":{"id":1},"created":1,"model":["model"]}', b'{"object":"chat.completion.chunk","i\\u0064":"c-ours","created":7,"model":"alias"}'),
+        (b'{"id":"a","created":1,"model":"m","choices":[{"id":"t","model":"u"}],"o":{"created":1}}', b'{"object":"chat.completion.chunk","id":"c-ours","created":7,"model":"alias","choices":[{"id":"t","model":"u"}],"o":{"created":1}}'),
+        (b'{"id":"a","object":"","created":1,"model":"m"}', b'{"id":"c-ours","object":"","created":7,"model":"alias"}'),
+        (b'{"object":null,"id":"a","created":1,"model":"m"}', b'{"object":"chat.completion.chunk","id":"c-ours","created":7,"model":"alias"}'),
+        (b'{"object":"o.d","id":"a","created":1,"model":"m"}', b'{"object":"o.d","id":"c-ours","created":7,"model":"alias"}'),
     ],
 )  # fmt: skip
 def test_an_identity_is_put_in_at_the_top_level_and_nowhere_else(
@@ -238,7 +256,7 @@ def test_a_usage_that_nobody_asked_for_and_that_is_not_there_yet_is_not_told(
 
 def test_names_and_values_of_an_identity_are_encoded() -> None:
     """Quotes in a provider's id."""
-    assert json.loads(Identify('a"b', 7, "é").patch(b"{}")) == {"id": 'a"b', "created": 7, "model": "é"}  # fmt: skip
+    assert json.loads(Identify('a"b', 7, "é").patch(b"{}")) == {"id": 'a"b', **KIND, "created": 7, "model": "é"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -265,7 +283,7 @@ def test_what_is_remembered_of_a_frame_does_not_mislead_the_next(first: bytes, t
 
 keys = st.sampled_from(["id", "created", "model", "choices", "usage", "x", "object"])
 values = st.sampled_from(
-    [None, 0, 1.5, "a", 'says "model": and "id":', [], {}, {"id": "t"}, {"model": "m", "created": 1}, [{"index": 0, "delta": {"content": "}", "tool_calls": [{"id": "t"}]}}]]
+    [None, 0, 1.5, "", "a", 'says "model": and "id":', [], {}, {"id": "t"}, {"model": "m", "created": 1}, [{"index": 0, "delta": {"content": "}", "tool_calls": [{"id": "t"}]}}]]
 )  # fmt: skip
 objects = st.lists(st.tuples(keys, values), max_size=7)
 gaps = st.sampled_from(["", " ", "\t "])
@@ -284,11 +302,16 @@ def pairs_of(data: bytes) -> list[tuple[str, Any]]:
 
 
 def reference(pairs: list[tuple[str, Any]], gap: str) -> list[tuple[str, Any]]:
-    """Decode, edit, encode: what is missing in front, each of the three replaced, the rest as it is."""
+    """Decode, edit, encode: what is missing in front, each of ours replaced, the rest as it is."""
     named = {key for key, _ in pairs}
     missing = [(key, value) for key, value in OURS.items() if key not in named]
     decoded = pairs_of(written(pairs, gap))
-    return [*missing, *((key, OURS.get(key, value)) for key, value in decoded)]
+    return [*missing, *((key, OURS.get(key, value) if replaces(key, value) else value) for key, value in decoded)]  # fmt: skip
+
+
+def replaces(key: str, value: Any) -> bool:
+    """What an object calls itself stays, unless that is nothing."""
+    return key in OURS and (key != "object" or value is None)
 
 
 @given(st.lists(st.tuples(objects, gaps), min_size=1, max_size=6))
@@ -305,9 +328,11 @@ def test_an_identity_is_put_in_like_a_decoder_would_and_all_other_bytes_stay(
 
 
 def replaced(pairs: list[tuple[str, Any]], gap: str) -> bytes:
-    """The same by plain search: marks in the places of the three, then ours in the places of the marks."""
+    """The same by plain search: marks in the places of ours, then ours in the places of the marks."""
     marks = {key: f"mark-{key}" for key in OURS}
-    data = written([(key, marks.get(key, value)) for key, value in pairs], gap)
+    data = written(
+        [(key, marks[key] if replaces(key, value) else value) for key, value in pairs], gap
+    )
     for key, value in OURS.items():
         data = data.replace(json.dumps(marks[key]).encode(), json.dumps(value).encode())
     missing = ",".join(f'"{key}":{json.dumps(value)}' for key, value in OURS.items() if key not in dict(pairs))  # fmt: skip

@@ -497,3 +497,34 @@ def test_the_events_of_a_mended_frame_are_those_of_its_bytes() -> None:
     frames = mender.mend(frames_of(*payloads))
     assert [event for frame in frames for event in frame.events if isinstance(event, TextDelta)] == [TextDelta(0, "a"), TextDelta(0, "\U0001f680b")]  # fmt: skip
     assert RoleDelta(0, "assistant") in frames[0].events
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("length", [(0, "stop"), (1, "length")]), ("error", [(0, "stop")])]
+)
+def test_a_choice_that_nobody_asked_for_ends_behind_the_others(
+    reason: str, told: list[tuple[int, str]]
+) -> None:
+    """If anything of it was told, and it did not fail."""
+    mender = ChatMender(choices=1)
+    said = [delta(b'"content":"b"', index=1), FIRST]
+    ends = [b'{"choices":[{"index":%d,"delta":{},"finish_reason":"%b"}]}' % each for each in ((1, reason.encode()), (2, b"stop"), (0, b"stop"))]  # fmt: skip
+    mender.mend(frames_of(*said, *ends))
+    facts = mender.finish(Complete())[1]
+    assert [(fact.choice, fact.reason) for fact in facts.finishes] == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b'"delta":{"content":"a"}', b'"index":0,"delta":{"content":"a"}'),
+        (b'"index" : null,"delta":{"content":"a"}', b'"index" : 0,"delta":{"content":"a"}'),
+        (b'"index":"1","delta":{"content":"a"}', b'"index":0,"delta":{"content":"a"}'),
+        (b"", b'"index":0'),
+    ],
+)
+def test_a_choice_without_a_number_gets_one(said: bytes, told: bytes) -> None:
+    """Every other byte stays, and a choice that has one keeps it."""
+    first = delta(b'"role":"assistant","content":""')
+    (frame,) = mended(first, b'{"choices":[{%b}],"x":1.0}' % said)[1:]
+    assert frame == b'{"choices":[{%b}],"x":1.0}' % told

@@ -76,6 +76,11 @@ def test_a_frame_keeps_the_payloads_own_bytes_and_knows_what_it_came_in() -> Non
         (b'{"reasoning_content":"a","reasoning":"a"}', (ReasoningDelta(0, "a"),)),
         (b'{"refusal":"no"}', (RefusalDelta(0, "no"),)),
         (b'{"audio":{"id":"a1"}}', (AudioDelta(0),)),
+        (b'{"audio":{"id":"a1","transcript":"hi \\u00e9"}}', (AudioDelta(0, "hi é"),)),
+        (b'{"audio":{"data":"AA","transcript":null}}', (AudioDelta(0),)),
+        (b'{"audio":{"transcript":5}}', (AudioDelta(0),)),
+        (b'{"audio":{"transcript":"a\\ud83d"}}', (AudioDelta(0, "a\ufffd"),)),
+        (b'{"audio":["a"]}', (AudioDelta(0),)),
         (b'{"audio":{}}', ()),
         (b'{"function_call":{"name":"f"}}', (ToolDelta(0, -1, None, "f", None),)),
         (b'{"tool_calls":[{"index":1,"custom":{"name":"c","input":"x"}}]}', (ToolDelta(0, 1, None, "c", "x", custom=True),)),
@@ -94,7 +99,7 @@ def test_each_channel_of_a_delta_is_an_event(delta: bytes, events: tuple[Event, 
 def test_both_tiers_read_the_same_events() -> None:
     """A number that is none sends a payload through the tolerant tier; its events are those of the strict one."""
     delta = (
-        b'{"role":"assistant","content":"t","reasoning":"r","refusal":"n","audio":{"id":"a"},"function_call":{"name":"g","arguments":"2"},'
+        b'{"role":"assistant","content":"t","reasoning":"r","refusal":"n","audio":{"id":"a","transcript":"s"},"function_call":{"name":"g","arguments":"2"},'
         b'"tool_calls":[{"index":0,"id":"i","function":{"name":"f","arguments":"1"}},{"custom":{"name":"c","input":"3"}},{}]}'
     )
     choices = b'"choices":[{"index":2,"delta":%b,"finish_reason":"stop"}],"usage":{"a":1}}' % delta
@@ -237,7 +242,7 @@ def test_an_object_nested_too_deep_is_malformed_and_no_crash() -> None:
     for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
         deep = DEPTH_MAX - 1
         for text, mend in ((b'"t"', Mend.NOTHING), (b'"\\ud83d"', Mend.TEXT)):
-            choices = b'"choices":[{"delta":{"content":%b}}]' % text
+            choices = b'"choices":[{"index":0,"delta":{"content":%b}}]' % text
             good = b'{"x":%b1%b,%b}' % (opening * deep, closing * deep, choices)
             assert frame(good).mend == mend.value
             parsed = tolerant_object(good)
@@ -319,10 +324,17 @@ def test_an_event_that_is_called_error_is_one(block: bytes, status: int) -> None
 
 def test_bytes_that_are_not_utf8_are_noted_wherever_they_stand() -> None:
     """In a text, where the strict tier refuses them, and in a member that it skips."""
-    text = frame(b'{"choices":[{"delta":{"content":"a\xff"}}]}')
+    text = frame(b'{"choices":[{"index":0,"delta":{"content":"a\xff"}}]}')
     assert (text.events, text.mend) == ((TextDelta(0, "a�"),), Mend.BYTES.value)
     assert frame(b'{"x":"\xff","choices":[]}').mend == Mend.BYTES.value
     assert frame(b'{"x":"\xc3\xa9","choices":[]}').mend == 0
+
+
+@pytest.mark.parametrize("said", [b"", b'"index":null,', b'"index":"0",', b'"index":0.0,'])
+def test_a_choice_without_a_number_is_noted_and_is_the_first(said: bytes) -> None:
+    """In either tier."""
+    read = frame(b'{"choices":[{%b"delta":{"content":"a"}}]}' % said)
+    assert (read.events, read.mend) == ((TextDelta(0, "a"),), Mend.INDEX.value)
 
 
 def test_a_payload_of_several_lines_is_noted_in_either_tier() -> None:

@@ -10,6 +10,7 @@ import pytest
 from gate.config import HoldConfig
 from gate.endpoints import OVER_CHAT, RESPONSES
 from gate.events import Complete, Frame, Identity, Mend, Place, TextDelta
+from gate.failure import FailureKind
 from gate.mending import ChatMender
 from gate.openai import decode_object
 from gate.over_chat_answer import OverChatMender
@@ -95,6 +96,43 @@ def test_a_text_is_a_message() -> None:
     [item] = seen.response["output"]
     assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
     assert item["content"][0]["annotations"] == []
+
+
+def test_the_service_tier_is_what_the_provider_says() -> None:
+    """In the first object and in the last; where it comes late, in the last alone, and where nobody says it the default stands."""
+    tier = {"service_tier": "flex"}
+    seen = streamed(text("Hi", **tier), text(" there", **tier), ended())
+    told = [each["response"]["service_tier"] for each in seen.events if "response" in each]
+    assert told == ["flex", "flex", "flex"]
+    assert seen.kinds[:3] == ["created", "in_progress", "output_item.added"]
+    late = streamed(text("Hi", service_tier=None), text(" there", **tier), ended())
+    told = [each["response"]["service_tier"] for each in late.events if "response" in each]
+    assert (told, late.text) == (["default", "default", "flex"], "Hi there")
+    assert streamed(text("Hi"), ended()).response["service_tier"] == "default"
+    message = {"role": "assistant", "content": "Hi"}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    assert whole({"id": "c", "choices": choices, **tier}, body=True)["service_tier"] == "flex"
+
+
+def test_log_probabilities_stand_in_every_object_that_has_the_text() -> None:
+    """At the end of the text too."""
+    told = [{"token": "Hi", "logprob": -0.5}]
+    seen = streamed(text("Hi", logprobs={"content": told}), ended())
+    (done,) = [each for each in seen.events if each["type"] == "response.output_text.done"]
+    assert done["logprobs"] == told
+    (part,) = [each["part"] for each in seen.events if each["type"] == "response.content_part.done"]
+    assert part["logprobs"] == told
+
+
+def test_what_has_no_event_is_left_out() -> None:
+    """Audio, pictures and sources beside the text; an answer of nothing else is none."""
+    sound = {"id": "a", "data": "AA", "transcript": "Hi"}
+    delta = {"content": "Hi", "audio": sound, "images": [1]}
+    seen = streamed(chunk(delta, citations=["u"]), ended())
+    assert texts_of(seen.response) == {"output_text": "Hi"}
+    alone = run([chunk({"audio": sound}), ended()], endpoint=OVER_CHAT)
+    assert alone.failure is not None
+    assert alone.failure.kind is FailureKind.EMPTY
 
 
 def test_details_of_usage_are_kept() -> None:

@@ -73,6 +73,14 @@ def test_instructions_stand_before_one_text() -> None:
     assert told == [{"role": "system", "content": "Be brief."}, user("Hi")]
 
 
+def test_a_call_in_a_namespace_is_refused() -> None:
+    """Its name alone may be another tool's; null says nothing, and the phase of a message is left out."""
+    assert refused_for(input=[{**CALL, "namespace": "sea"}, OUTPUT])[1] == "input[0].namespace"
+    assert messages_of({**CALL, "namespace": None})[0]["tool_calls"] == [CALLED]
+    told = messages_of({**user("Hi"), "phase": "commentary"}, said("Ho", phase="final_answer"))
+    assert told == [user("Hi"), {"role": "assistant", "content": "Ho"}]
+
+
 def test_calls_belong_to_one_message() -> None:
     """That of the assistant before them, or one without words; what they gave comes behind it."""
     second = {**CALL, "call_id": "c2"}

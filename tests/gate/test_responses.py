@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gate.events import (
+    AudioDelta,
     Complete,
     Finish,
     Frame,
@@ -72,6 +73,9 @@ def body_of(value: object) -> Step:
         ("reasoning_summary_text.delta", ReasoningDelta(0, "hi")),
         ("function_call_arguments.delta", ToolDelta(0, None, None, None, "hi")),
         ("custom_tool_call_input.delta", ToolDelta(0, None, None, None, "hi", custom=True)),
+        ("audio.delta", AudioDelta(0)),
+        ("audio.transcript.delta", AudioDelta(0, "hi")),
+        ("output_audio_transcript.delta", AudioDelta(0, "hi")),
     ],
 )
 def test_a_delta_says_what_it_brings_and_where_it_belongs(kind: str, made: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from gate.config import FilterConfig
 from gate.errors import FilterUnavailable
 from gate.events import (
+    AudioDelta,
     Event,
     Facts,
     Frame,
@@ -53,6 +54,8 @@ def test_a_question_says_what_is_new_in_each_channel() -> None:
             TextDelta(1, "No"),
             TextDelta(0, "bye"),
             RefusalDelta(1, "I won't"),
+            AudioDelta(0),
+            AudioDelta(1, "Aloud."),
             ToolDelta(0, 0, "c", "f", '{"a":1}'),
             ToolDelta(0, 1, "d", "f", "{}"),
             last=True,
@@ -67,6 +70,7 @@ def test_a_question_says_what_is_new_in_each_channel() -> None:
             {"choice": 0, "channel": "content", "text": "Goodbye", "context": 0},
             {"choice": 1, "channel": "content", "text": "No", "context": 0},
             {"choice": 1, "channel": "refusal", "text": "I won't", "context": 0},
+            {"choice": 1, "channel": "transcript", "text": "Aloud.", "context": 0},
             {"choice": 0, "channel": "arguments", "text": '{"a":1}', "context": 0},
             {"choice": 0, "channel": "arguments", "text": "{}", "context": 0},
         ],

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gate.config import FilterConfig
-from gate.events import Event, Facts, Frame, ReasoningDelta, RoleDelta, TextDelta, ToolDelta
+from gate.events import (
+    AudioDelta,
+    Event,
+    Facts,
+    Frame,
+    ReasoningDelta,
+    RoleDelta,
+    TextDelta,
+    ToolDelta,
+)
 from gate.failure import Failure, FailureKind
 from gate.filters.contract import FilterContext, Passed, Primed, Verdict, Violated
 from gate.filters.encoding import MARKS_MIN, SPAN_CHARS, EncodingFilter
@@ -83,10 +92,13 @@ def test_a_mark_is_held_until_enough_stands_behind_it() -> None:
 
 
 def test_every_channel_is_read_by_itself() -> None:
-    """Reasoning and tool arguments too; marks of two channels don't add up."""
+    """Reasoning, what is said aloud and tool arguments too; marks of two channels don't add up."""
     half = BAD * (MARKS_MIN // 2)
     assert isinstance(judged([frame(ReasoningDelta(0, half))] * 2), Violated)
     assert isinstance(judged([frame(ToolDelta(0, 0, None, None, half))] * 2), Violated)
+    assert isinstance(judged([frame(AudioDelta(0, half))] * 2), Violated)
+    assert judged([frame(AudioDelta(0, half)), frame(TextDelta(0, half))]) == Passed(2)
+    assert judged([frame(AudioDelta(0))]) == Passed(1)
     assert judged([frame(ToolDelta(0, n, None, None, half)) for n in (0, 1)]) == Passed(2)
     assert judged([frame(TextDelta(n, half)) for n in (0, 1)]) == Passed(2)
     assert judged([frame(ToolDelta(0, 0, "call", "f", None))]) == Passed(1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gate.config import FilterConfig
 from gate.events import (
+    AudioDelta,
     Event,
     Facts,
     Frame,
@@ -35,6 +36,7 @@ MAKERS: Final[Sequence[Callable[[str], Event]]] = (
     lambda text: TextDelta(1, text),
     lambda text: ReasoningDelta(0, text),
     lambda text: RefusalDelta(0, text),
+    lambda text: AudioDelta(0, text),
     lambda text: ToolDelta(0, 0, None, None, text),
     lambda text: ToolDelta(0, None, None, None, text),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gate.events import Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta
+from gate.events import AudioDelta, Facts, Frame, ReasoningDelta, RefusalDelta, TextDelta
 from gate.filters.contract import FilterContext, Passed
 from gate.filters.refusal import RefusalFilter, begins_as_refusal
 
 
-def notice(*events: TextDelta | RefusalDelta | ReasoningDelta) -> str | None:
+def notice(*events: TextDelta | RefusalDelta | ReasoningDelta | AudioDelta) -> str | None:
     """What is said of an answer of these events, one in each frame."""
     judge = RefusalFilter(FilterContext(2))
     assert not judge.gating
@@ -77,6 +77,13 @@ def test_a_providers_own_refusal_is_one() -> None:
     assert notice(RefusalDelta(0, "No.")) == "refusal"
     assert notice(RefusalDelta(0, ""), TextDelta(0, "Yes.")) is None
     assert notice(ReasoningDelta(0, "I can't help with that."), TextDelta(0, "Yes.")) is None
+
+
+def test_what_is_said_aloud_is_read_by_itself() -> None:
+    """It begins where the audio does, whatever was written before."""
+    assert notice(TextDelta(0, "Yes."), AudioDelta(0, "I can't "), AudioDelta(0, "help with that.")) == "refusal"  # fmt: skip
+    assert notice(AudioDelta(0), AudioDelta(0, "Yes.")) is None
+    assert notice(AudioDelta(0, "x" * 200), AudioDelta(0, "I can't help with that.")) is None
 
 
 def test_an_answer_that_is_gone_on_with_has_begun_already() -> None:

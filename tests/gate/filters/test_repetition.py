@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gate.config import FilterConfig
 from gate.events import (
+    AudioDelta,
     Event,
     Facts,
     Frame,
@@ -175,18 +176,23 @@ def test_an_answer_that_is_gone_on_with_is_judged_with_what_was_seen_of_it() -> 
     assert isinstance(verdict, Violated)
 
 
-@pytest.mark.parametrize("kind", [ReasoningDelta, ToolDelta])
-def test_reasoning_and_tool_arguments_are_channels_too(kind: type[Event]) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda text: ReasoningDelta(0, text),
+        lambda text: ToolDelta(0, 0, "", "", text),
+        lambda text: AudioDelta(0, text),
+    ],
+)
+def test_reasoning_tool_arguments_and_transcripts_are_channels_too(
+    said: Callable[[str], Event],
+) -> None:
     """White space without end inside of a JSON text is the best known of them."""
     pieces = ['{"city": "Par', *["\n"] * 400]
-    events: list[Event] = [
-        ReasoningDelta(0, text) if kind is ReasoningDelta else ToolDelta(0, 0, "", "", text)
-        for text in pieces
-    ]
-    verdict = judged(a_filter(), [frame(each) for each in events])
+    verdict = judged(a_filter(), [frame(said(text)) for text in pieces])
     assert isinstance(verdict, Violated)
     assert verdict == Violated(2, "repetition_loop", LOOP, seen=verdict.seen)
-    empty = [frame(ToolDelta(0, 0, "call", "f", None))] * 900
+    empty = [frame(ToolDelta(0, 0, "call", "f", None), AudioDelta(0))] * 900
     assert judged(a_filter(), empty) == Passed(900)
 
 
