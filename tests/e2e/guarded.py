@@ -227,16 +227,24 @@ class Framing:
     tunnel: bool = False
 
     def play(self, pieces: Sequence[bytes], *, whole: bool = False, **options: Any) -> Passed:
-        """A provider's answer, read by read, to what the caller gets of it; `whole`: it is one JSON body."""
-        if self.tunnel:
+        """A provider's answer, read by read, to what the caller gets of it; `whole`: it is one JSON body. What a tunnel can't relay, since it is in the other form, is framed by us."""
+        if self.relays(whole=whole):
             kind = b"application/json" if whole else b"text/event-stream"
             return relay(pieces, endpoint=self.wire.path, content_type=kind, stream=self.stream, **options)  # fmt: skip
         endpoint = endpoint_of(self.wire.path)
         return run(pieces, stream=self.stream, body=whole, endpoint=endpoint, **options)
 
-    def certain(self, channel: Any) -> bool:
+    def relays(self, *, whole: bool) -> bool:
+        """A tunnel, and an answer in the form that was asked for."""
+        return self.tunnel and whole != self.stream
+
+    def reads(self, *, whole: bool) -> bool:
+        """Whether such an answer is one: nothing here says a completion in the other form."""
+        return self.wire is not COMPLETIONS or self.relays(whole=whole)
+
+    def certain(self, channel: Any, *, whole: bool) -> bool:
         """Whether a match in this channel has to end the attempt: mending doesn't take it out."""
-        return self.tunnel or not channel.left_out
+        return self.relays(whole=whole) or not channel.left_out
 
 
 FRAMINGS: Final = (
