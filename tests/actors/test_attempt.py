@@ -25,6 +25,7 @@ from tests.doubles import (
     COMMENT,
     DONE,
     EMPTY,
+    JSON,
     ROLE,
     SSE,
     STOP,
@@ -186,6 +187,19 @@ async def test_a_json_answer_is_one_frame() -> None:
 async def test_every_fault_has_its_kind(answer: Answer, kind: FailureKind) -> None:
     """A row of the recovery table each."""
     assert await kind_of(answer) is kind
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(whole("Hi"), None), (whole("Hi")[:-1], FailureKind.MALFORMED), (b"", FailureKind.EMPTY)],
+)
+async def test_a_body_that_only_a_close_ends_is_whole_where_it_parses(
+    data: bytes, kind: FailureKind | None
+) -> None:
+    """As one from an HTTP/1.0 server is, which says no length."""
+    reads = [Read(data)] if data else []
+    answer = Answer([*reads, Read(fault=UpstreamFault.CLOSED)], headers=JSON)
+    assert await kind_of(answer, data=JSON_REQUEST) is kind
 
 
 async def test_a_refusal_says_its_code_and_when_to_come_again() -> None:
