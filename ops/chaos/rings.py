@@ -67,7 +67,7 @@ SHARES: Final[Mapping[str, Share]] = MappingProxyType(
     {
         "quick": Share(core=60, every=0, batches=0),
         ALONE: Share(core=6, every=60, batches=2),
-        "full": Share(core=6, every=24, batches=1, stopped=4, core_pairs=240),
+        "full": Share(core=8, every=32, batches=1, stopped=4, core_pairs=320),
         "deep": Share(
             core=1, every=1, batches=20, core_pairs=20, pairs=60, schedules=tuple(schedule_names(2))
         ),
