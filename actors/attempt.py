@@ -32,7 +32,7 @@ from gate.rebuild import Lease
 from gate.refs import RequestRef
 from gate.tunnel import TunnelStreamReader, is_watched
 
-__all__ = ["AttemptOrder", "run"]
+__all__ = ["AGAIN", "AttemptOrder", "run"]
 
 ERROR_BODY_BYTES_MAX: Final = 65_536  # of an error answer; more is not read
 ERROR_BODY_SECONDS: Final = 2.0  # for all of it

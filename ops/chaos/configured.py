@@ -55,6 +55,7 @@ def configured(
                 name=name,
                 base_url=url,
                 prefill=scenario.prefill,
+                ask_usage=scenario.ask_usage,
                 path=scenario.paths[at] if scenario.paths else "normalized",
                 capabilities=CHAT_ALONE if at in scenario.chat_only else ALL,
                 concurrency_max=scenario.concurrency,

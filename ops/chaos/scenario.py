@@ -60,7 +60,7 @@ class Scenario:
     """`targets`: the script of each, asked in this order. `said`: the whole answer text; `code`: what the exchange ends with (empty: success).
 
     `calls`: name and arguments of the tool calls of the answer. `rivals`: other exchanges that want the same places and began before it; `followers`: after it. `drains_at`: when the drain ends, in seconds.
-    `gets`: what of it the caller has got in the end where nothing strikes, also where that is an error. `endpoint`: what is asked; `paths`: of each target, in order. `chat_only`: the targets that have nothing but chat. `relays`: the answer is nobody's to read, and `said` all of its body.
+    `gets`: what of it the caller has got in the end where nothing strikes, also where that is an error. `endpoint`: what is asked; `paths`: of each target, in order. `ask_usage`: its providers are asked for the usage, which the caller does not want. `chat_only`: the targets that have nothing but chat. `relays`: the answer is nobody's to read, and `said` all of its body.
     `finishes`: finish reasons of a whole answer, of which a provider's own may have none; `quirks`: what else of a provider's own words breaks the grammar of a stream.
     `plugins`: by kind, filters that other packages bring; `thread_seconds`: that each worker thread takes. `recorded`: the exchange is taken down on a tape; `explained`: its caller is told what is decided. `varies`: its attempts do not say the same, so that a strike may lead to another answer.
     `hidden`: text that no caller may see. `rows`: of the fault catalogue. `wait`: seconds of virtual time that an exchange may still take when it was cancelled or its caller left; `lasts`: that it takes at most where nothing strikes; `lingers`: that it may go on behind its last byte.
@@ -98,6 +98,7 @@ class Scenario:
     route: RouteConfig = _ROUTE
     limits: LimitsConfig = _LIMITS
     prefill: Prefill = "none"
+    ask_usage: bool = False
     concurrency: int = 64
 
     @property

@@ -85,6 +85,13 @@ _SCENARIOS: dict[str, Scenario] = {
     "exhausted": Scenario(
         about="every attempt fails", targets=[[None], [refuses(503)]], code="provider_error"
     ),
+    "usage-refused": Scenario(
+        about="what the gate has asked for is refused, and the same asked again without, in one attempt",
+        targets=[[refuses(400, param="stream_options"), HELLO]],
+        said="Hello",
+        ask_usage=True,
+        route=route(recovery=RecoveryConfig(attempts_max=1)),
+    ),
     "cut": Scenario(
         about="cut behind a release, nothing to go on with",
         targets=[[spoken("He", "llo", end=[Ending.CUT])]],

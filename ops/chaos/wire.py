@@ -122,9 +122,9 @@ def json_body(said: str, *, call: Call | None = None) -> Attempt:
     return Attempt((Write(body),), 200, (("content-type", "application/json"),))
 
 
-def refuses(status: int, *, retry_after: str = "") -> Attempt:
-    """An answer that is no 2xx."""
-    body = error_body(status, "engine_failed", "a secret of the engine")
+def refuses(status: int, *, retry_after: str = "", param: str | None = None) -> Attempt:
+    """An answer that is no 2xx; `param`: what of the request it is about."""
+    body = error_body(status, "engine_failed", "a secret of the engine", param=param)
     return Attempt((Write(body),), status, (("retry-after", retry_after),) if retry_after else ())
 
 

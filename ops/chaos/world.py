@@ -128,6 +128,7 @@ def _gateway(
             ProviderHealth(failures=1000, open_seconds=30.0),
             scenario.prefill,
             scenario.paths[at] if scenario.paths else "normalized",
+            ask_usage=scenario.ask_usage,
             idempotency_header=True,
         )
         for at, provider in enumerate(providers)

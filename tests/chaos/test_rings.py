@@ -25,7 +25,7 @@ def test_a_quick_search_looks_into_memory_only() -> None:
     assert portions("quick", 3, [], None) == []
     full = portions("full", 2, [], None)
     assert {each.scenario for each in full} == set(names_of(2))
-    assert {each.every for each in full if each.scenario in CORE} == {6}
+    assert {each.every for each in full if each.scenario in CORE} == {8}
     sockets = portions("full", 3, [], None)
     assert {each.scenario for each in sockets} == set(names_of(3))
     assert len(names_of(3)) // 5 < sum(each.seed % 2 for each in sockets) < len(names_of(3))
