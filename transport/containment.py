@@ -12,7 +12,7 @@ a next request, or even in use again with the last bytes never written; what h11
 as any write to a caller who has left, and not in an exception of the application. And under HTTP/2, where many callers may share one connection, a body that still comes for a request which is answered already (refused by its
 head, or because the service stops) would end the connection with all its answers; it is counted and thrown away. What comes when the service stops is refused as not begun, so that a client may send it again. And an answer
 whose connection has ended would wait for ever for its last bytes to be taken. And a connection whose last request was reset by its caller would never be idle again: neither the idle clock nor the end of the service would close it, and it
-would remember the request for as long as it lives.
+would remember the request for as long as it lives. And an idle connection that is closed when the service stops, in the moment in which a request comes, would close between the head of its refusal and the rest.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def _replacements(failed: Callable[[BaseException], None]) -> dict[tuple[Any, st
     return {
         (server, "run"): _run_alone(server.run, failed),
         (server, "_read_data"): _read_watched(server._read_data),
+        (server, "_idle_timeout"): _idle_timeout,
         (server, "protocol_send"): _send_unless_closing(server.protocol_send),
         (http1, "stream_send"): _send_whole(http1.stream_send),
         (http2, "stream_send"): _send_or_reset(http2.stream_send),
@@ -109,6 +110,17 @@ def _read_watched(original: Method) -> Method:
         await idle.stop()
 
     return read_data
+
+
+async def _idle_timeout(self: TCPServer) -> None:
+    """Closes a connection that has been idle for too long, or when the service stops; but not under a request that has come in that moment, whose answer it would cut."""
+    inner: Any = self
+    with trio.move_on_after(self.config.keep_alive_timeout):
+        await self.context.terminated.wait()
+    await trio.lowlevel.checkpoint_if_cancelled()
+    # Bounded by: closing a socket.
+    with trio.CancelScope(shield=True):
+        await inner._initiate_server_close()
 
 
 def _send_unless_closing(original: Method) -> Method:

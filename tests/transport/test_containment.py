@@ -191,6 +191,7 @@ def test_an_unknown_release_of_the_server_is_left_as_it_is() -> None:
             TCPServer._read_data,
             H11Protocol.stream_send,
             TCPServer.protocol_send,
+            TCPServer._idle_timeout,
             H2Protocol.stream_send,
             H2Protocol.handle,
             H2Protocol._handle_events,
