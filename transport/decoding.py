@@ -16,7 +16,7 @@ import trio
 from actors.ports import Headers, UpstreamResponse
 from gate.errors import UpstreamFailed, UpstreamFault
 
-__all__ = ["DecodedResponse", "coding_of", "decoder_for"]
+__all__ = ["DecodedResponse", "coding_of", "decoder_for", "read_to_close"]
 
 PIECE_BYTES_MAX: Final = 65_536  # one piece of output; what is left stays inside the decoder
 _ZLIB_OR_GZIP: Final = 47  # zlib's window bits: either wrapper, told by its head
@@ -134,7 +134,7 @@ class DecodedResponse:
                 await trio.lowlevel.checkpoint()
                 data = b""
             else:
-                data = await self._next()
+                data = await read_to_close(self._response)
                 if not data:
                     if decoder.finished:
                         return b""
@@ -143,11 +143,12 @@ class DecodedResponse:
             if output:
                 return output
 
-    async def _next(self) -> bytes:
-        """The next bytes as they were sent. The connection's close ends them too: an encoding has an end of its own, which tells whether they are whole."""
-        try:
-            return await self._response.read()
-        except UpstreamFailed as error:
-            if error.fault is not UpstreamFault.CLOSED:
-                raise
-            return b""
+
+async def read_to_close(response: UpstreamResponse) -> bytes:
+    """The next bytes, `b""` at the end, which the connection's close is too: for whoever can tell from the bytes whether they are whole (an encoding has an end of its own, a verdict parses). Raises `UpstreamFailed`."""
+    try:
+        return await response.read()
+    except UpstreamFailed as error:
+        if error.fault is not UpstreamFault.CLOSED:
+            raise
+        return b""

@@ -11,12 +11,13 @@ from typing import Final, Self
 
 import trio
 
-from actors.ports import AwaitingFilter, UpstreamRequest, UpstreamResponse
+from actors.ports import AwaitingFilter, UpstreamRequest
 from gate.config import FilterConfig
-from gate.errors import FilterUnavailable, UpstreamFailed, UpstreamFault
+from gate.errors import FilterUnavailable, UpstreamFailed
 from gate.filters.awaited import Awaited, Question
 from gate.filters.contract import Passed, Verdict
 from gate.webhook import ANSWER_BYTES_MAX, UNREADABLE, WebhookTalk
+from transport.decoding import read_to_close
 from transport.http1 import Http1Transport
 from transport.provider import HttpProvider
 
@@ -78,7 +79,7 @@ class Webhook:
                 if not 200 <= response.status < 300:
                     raise FilterUnavailable(REFUSED)
                 answer = bytearray()
-                while part := await _next(response):
+                while part := await read_to_close(response):
                     answer += part
                     if len(answer) > ANSWER_BYTES_MAX:
                         raise FilterUnavailable(UNREADABLE)
@@ -99,13 +100,3 @@ class _Asker:
         if body is None:
             return Passed(question.end)
         return self._talk.read(question, await self._service.post(body))
-
-
-async def _next(response: UpstreamResponse) -> bytes:
-    """The next bytes, `b""` at the end, which a close is too: a verdict that is not whole can't be read."""
-    try:
-        return await response.read()
-    except UpstreamFailed as error:
-        if error.fault is not UpstreamFault.CLOSED:
-            raise
-        return b""
